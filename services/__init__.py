@@ -1,0 +1,1 @@
+"""The six services; none imports another, all share the ports of infra and the words of schemas."""
