@@ -1,0 +1,1 @@
+"""The event bus: a port and its adapters (memory, SQLite, Kafka)."""

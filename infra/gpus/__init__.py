@@ -1,0 +1,1 @@
+"""The GPUs of a node: a port and its adapters (declared, NVML, scripted)."""

@@ -1,0 +1,1 @@
+"""Language models: a port and its adapters."""

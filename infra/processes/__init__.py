@@ -1,0 +1,1 @@
+"""Run members under their supervisors: a port and its adapters."""

@@ -1,0 +1,1 @@
+"""The document store: a port and its adapters (memory, SQLite, MongoDB)."""

@@ -1,0 +1,1 @@
+"""Names, traces, metrics and logs."""
