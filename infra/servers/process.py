@@ -106,9 +106,13 @@ class ServerProcess:
 
 
 def _start_tick(pid: int) -> str | None:
-    """The kernel's start time of a living process; None for one that is gone or waits to be reaped."""
+    """The kernel's start time of a living process; None for one that is gone or waits to be reaped.
+
+    A killed process's first thread is a zombie while others still end, and with them its sockets: it lives until then.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:
         return None
-    return None if fields[0] == "Z" else fields[19]
+    state, threads, tick = fields[0], int(fields[17]), fields[19]
+    return None if state == "Z" and threads <= 1 else tick
