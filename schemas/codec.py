@@ -76,7 +76,7 @@ def decode(record: Record) -> Envelope[Event]:
     model = BY_TYPE.get(cloud_event.get_type())
     if model is None:
         raise UndecodableError(f"unknown event type {cloud_event.get_type()!r}")
-    if model.TOPIC != record.topic:
+    if record.topic != model.TOPIC:
         raise UndecodableError(f"{model.ce_type()} does not belong on {record.topic}")
     try:
         event = model.model_validate_json(record.value)

@@ -355,7 +355,7 @@ class JobAssigned(JobDecision):
     run_id: str
     placements: tuple[Placement, ...]
     policy: str
-    queue_position: int = Field(ge=0, description="Jobs that stood before it in the policy's order.")
+    passed_over: int = Field(ge=0, description="Kinds of waiting jobs that it passed over because they did not fit.")
     why_there: str
     predicted_p50_s: float | None = None
     predicted_basis: str | None = None
