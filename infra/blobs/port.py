@@ -11,6 +11,10 @@ class BlobError(Exception):
     """The blob store could not do what was asked."""
 
 
+class BlobAddressError(BlobError, ValueError):
+    """The address is none: `space/name[/name…]` of letters, digits, `.`, `_` and `-`, no name beginning with a dot."""
+
+
 class BlobTooLargeError(BlobError):
     """The content is larger than the caller's bound."""
 

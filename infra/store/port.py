@@ -31,6 +31,14 @@ class DocumentTooLargeError(StoreError):
     """The document is larger than the store takes."""
 
 
+class InvalidDocumentError(StoreError):
+    """The id, body or bound is nothing that a store can keep or compare: the message names the place and the rule."""
+
+
+class UnknownCollectionError(StoreError):
+    """The collection was never set up, or the field is not indexed in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """A stored document. `version` starts at 1 and grows by one a change."""
@@ -98,7 +106,8 @@ class Store(Protocol):
     ) -> Sequence[Document]:
         """Return documents with low <= body[field] < high in the order of (that field, id), at most `limit`.
 
-        The field must be indexed (topology). Bounds and values are all strings or all numbers; documents without the field are left out.
+        The field must be indexed (topology). Bounds and values are all strings or all numbers (infinite bounds are fine); documents
+        without the field, or with null in it, are left out. Other values of an indexed field are refused when they are written.
         """
         ...
 
