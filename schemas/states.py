@@ -24,6 +24,19 @@ class JobState(StrEnum):
     REJECTED = "REJECTED"  # admission: nothing could ever run it
 
 
+STATE_MEANINGS: Final[dict[JobState, str]] = {
+    JobState.SUBMITTED: "accepted by ingest, not yet seen by the dispatcher",
+    JobState.QUEUED: "waits in its pool; has a reason",
+    JobState.ASSIGNED: "GPUs leased, every member told to start; bounded by `start_timeout_s`",
+    JobState.RUNNING: "every member of the gang has started",
+    JobState.STOPPING: "members are being stopped, with an intent that only rises; bounded",
+    JobState.DIAGNOSING: "ended badly, holds no GPU; until the first diagnosis or `diagnosis_wait_s`",
+    JobState.SUCCEEDED: "the end: the work is done",
+    JobState.FAILED: "the end: no further attempt",
+    JobState.CANCELLED: "the end: cancelled on request",
+    JobState.REJECTED: "the end: admission found that nothing could ever run it",
+}
+
 TERMINAL: Final = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.REJECTED})
 HOLDS_GPUS: Final = frozenset({JobState.ASSIGNED, JobState.RUNNING, JobState.STOPPING})
 
@@ -41,6 +54,20 @@ class JobEvent(StrEnum):
     REQUEUE = "REQUEUE"
     FAIL = "FAIL"
     CANCEL = "CANCEL"
+
+
+EVENT_MEANINGS: Final[dict[JobEvent, str]] = {
+    JobEvent.ADMIT: "admission finds that the pool could run it",
+    JobEvent.REJECT: "the pool's limits exclude it for ever",
+    JobEvent.PLACE: "all GPUs of the gang are leased at once",
+    JobEvent.START: "the last member has started",
+    JobEvent.STOP: "members are told to stop, with an intent",
+    JobEvent.END_BADLY: "the last member has ended, at least one of them badly",
+    JobEvent.COMPLETE: "every member exited 0, or the diagnosis says that the work was complete",
+    JobEvent.REQUEUE: "another attempt, within the budget of its cause",
+    JobEvent.FAIL: "no further attempt",
+    JobEvent.CANCEL: "a cancel takes effect: no member is left",
+}
 
 
 class StopIntent(IntEnum):

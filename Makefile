@@ -1,0 +1,90 @@
+# Everything is run from here; `make help` lists the targets. Needed: Python 3.11+ with venv, make, git. The real servers
+# (make servers, make test-servers) need Java 17, Maven, Go, g++ and Node 20 besides.
+
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.set-up
+# Two processes; a file's tests stay together, so that what a file shares is made once.
+PYTEST_WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile
+NODE_MODULES := infra/asyncapi/node_modules/.package-lock.json
+
+.PHONY: help setup demo test test-servers lint format types layers fresh unit bench schemas docs lock servers servers-down up down clean
+
+help:  ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+
+setup: $(STAMP)  ## make .venv with everything at its locked version
+
+# The lock's hashes cover every download; the project itself is linked in, built by the setuptools of the lock.
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "Python 3.11 or newer with venv is needed (Debian: python3-venv); name another with make PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing the locked requirements"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## run the whole system in this one process on a dozen real jobs
+	@$(BIN)/schedmate demo
+
+test: lint types layers fresh unit  ## everything but the real servers
+
+test-servers: $(STAMP) $(NODE_MODULES)  ## start the real servers and run the tests that need them
+	@infra/servers/servers up
+	@set -a; . ./.servers/env; set +a; $(BIN)/python -m pytest -m servers --durations=10
+
+lint: $(STAMP)  ## ruff: every rule, and the format
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+format: $(STAMP)  ## let ruff format and mend what it can
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+types: $(STAMP)  ## mypy, strict on the product
+	@$(BIN)/mypy
+
+layers: $(STAMP)  ## import-linter: imports point inward
+	@$(BIN)/lint-imports
+
+fresh: $(STAMP)  ## are the generated files those that the code gives?
+	@$(BIN)/python -m schedmate.schemas.generate --check
+
+unit: $(STAMP)  ## every test that needs no server, and the domain's coverage
+	@$(PYTEST) -m "not servers" --durations=10 --cov --cov-report=
+	@$(BIN)/coverage report
+
+bench: $(STAMP)  ## print the performance figures (starts Kafka and Mongo)
+	@infra/servers/servers up kafka mongo
+	@set -a; . ./.servers/env; set +a; $(BIN)/python benchmarks/run.py
+
+schemas: $(STAMP)  ## write schemas/generated and docs/events.md, docs/states.md from the models
+	@$(BIN)/python -m schedmate.schemas.generate
+
+docs: schemas  ## write every generated page of docs/
+
+lock: $(STAMP)  ## write requirements/*.txt anew from pyproject.toml (UPGRADE=1: newest allowed versions)
+	@requirements/lock $(if $(UPGRADE),--upgrade)
+
+servers: $(STAMP)  ## start Kafka, a MongoDB-wire server, Ollama and tracing without Docker
+	@infra/servers/servers up
+
+servers-down:  ## stop them
+	@infra/servers/servers down
+
+up:  ## start the servers with Docker
+	@docker compose --file infra/compose/compose.yaml up --detach --wait
+
+down:  ## stop them
+	@docker compose --file infra/compose/compose.yaml down
+
+clean:  ## remove what was made here but .venv and the servers' data
+	@rm -rf build dist *.egg-info .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -not -path './.venv/*' -not -path './.servers/*' -prune -exec rm -rf {} +
+
+$(NODE_MODULES): infra/asyncapi/package-lock.json
+	@npm ci --prefix infra/asyncapi --no-audit --no-fund
