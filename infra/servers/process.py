@@ -54,14 +54,15 @@ class ServerProcess:
     def living_pid(self) -> int | None:
         """The pid while the process lives; None when it has ended or was never started."""
         try:
-            pid, tick = self._pid_file.read_text().split()
+            number, tick = self._pid_file.read_text().split()
+            pid = int(number)
         except (OSError, ValueError):
             return None
-        if _start_tick(int(pid)) == tick:
-            return int(pid)
+        if _start_tick(pid) == tick:
+            return pid
         # Ours to reap if this very process started it.
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(int(pid), os.WNOHANG)
+            os.waitpid(pid, os.WNOHANG)
         return None
 
     def stop(self, timeout_s: float) -> None:
