@@ -725,6 +725,11 @@ class DeadLettered(Event):
     attempts: int
     at: float
 
+    @property
+    def key(self) -> str:
+        """The original key; a dash where that is empty, because a CloudEvent's subject and a partition key never are."""
+        return self.original_key or "-"
+
 
 EVENTS: Final[tuple[type[Event], ...]] = (
     JobRequested, JobSubmitted, JobCancelRequested, NodeDrainRequested, NodeUndrainRequested, NodeCordonRequested,
