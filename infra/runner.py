@@ -1,0 +1,398 @@
+"""Group consumption for every service: keys in order, different keys at once, publish before commit (design §5).
+
+`GroupRunner` owns the loop: poll → accept → handle → publish → commit. Invariants:
+
+1. deliveries of one key are handled one after another, in the order of their offsets;
+2. a delivery is finished when its results are acknowledged (or it was dead-lettered, or skipped);
+3. what is committed never passes the lowest unfinished offset of a partition;
+4. on revocation nothing new is begun, what runs is drained within a bound, then committed, then handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+import structlog
+
+from schedmate.infra.blobs.port import BlobsUnavailableError
+from schedmate.infra.bus.port import (
+    BusUnavailableError,
+    EventBus,
+    GroupConsumer,
+    MissingTopicError,
+    Partition,
+    RecordTooLargeError,
+)
+from schedmate.infra.clock import Clock, Random
+from schedmate.infra.deadletters import dead_letter
+from schedmate.infra.store.port import StoreUnavailableError
+from schedmate.infra.telemetry.tracing import consumer_span, current_traceparent
+from schedmate.schemas.codec import UndecodableError, decode, encode
+from schedmate.schemas.events import Event
+from schedmate.schemas.wire import Delivery, Envelope, Record
+
+_T = TypeVar("_T")
+
+Handler = Callable[[Envelope[Event]], Awaitable[Sequence[Envelope[Event]]]]
+
+_UNAVAILABLE: Final = (BusUnavailableError, StoreUnavailableError, BlobsUnavailableError)
+_BACK_OFF_FIRST_S: Final = 0.1
+_BACK_OFF_MAX_S: Final = 5.0
+_IDLE_POLL_S: Final = 0.25  # bounds how late `stop` is seen
+_BUSY_POLL_S: Final = 0.05  # bounds how late a finished delivery is committed
+_FULL_POLL_S: Final = 0.01
+_COMMIT_EVERY_S: Final = 0.25
+_LAG_EVERY_S: Final = 2.0
+_CANCELLED_WITHIN_S: Final = 1.0
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Progress:
+    """How far one partition is done while this member holds it."""
+
+    next: int
+    unfinished: dict[int, None] = field(default_factory=dict)  # ascending: offsets are accepted in order
+    committed: int = -1
+    open: bool = True
+
+    @property
+    def done_to(self) -> int:
+        """The next offset to read, were this member to die now."""
+        return next(iter(self.unfinished), self.next)
+
+
+@dataclass(slots=True)
+class _Item:
+    delivery: Delivery
+    progress: _Progress
+
+
+class GroupRunner:
+    """Runs a handler as a member of a consumer group until told to stop."""
+
+    def __init__(  # noqa: D417
+        self,
+        bus: EventBus,
+        *,
+        group: str,
+        topics: Sequence[str],
+        handler: Handler,
+        service: str,
+        clock: Clock,
+        random: Random,
+        concurrency: int = 32,
+        in_flight_max: int = 1000,
+        in_flight_bytes_max: int = 64 * 1024 * 1024,
+        attempts_max: int = 5,
+        drain_timeout_s: float = 5.0,
+        handler_timeout_s: float = 60.0,
+        skip: Callable[[Record], bool] | None = None,
+    ) -> None:
+        """Take what `run` needs.
+
+        Args:
+            handler: event in, events out; may be called again for the same event.
+            skip: drops a record by its headers, before it is decoded.
+            concurrency: keys handled at once.
+            in_flight_max: deliveries accepted and not yet finished, beyond which partitions are paused; the same for bytes.
+            attempts_max: calls of the handler for one event, before it is dead-lettered.
+            drain_timeout_s: how long a revocation or the end waits for running handlers; below the bus' rebalance timeout.
+        """
+        self._bus = bus
+        self._group = group
+        self._topics = tuple(topics)
+        self._handler = handler
+        self._skip = skip
+        self._service = service
+        self._clock = clock
+        self._random = random
+        self._concurrency = concurrency
+        self._in_flight_max = in_flight_max
+        self._in_flight_bytes_max = in_flight_bytes_max
+        self._attempts_max = attempts_max
+        self._drain_timeout_s = drain_timeout_s
+        self._handler_timeout_s = handler_timeout_s
+        self._consumer: GroupConsumer | None = None
+        self._progress: dict[Partition, _Progress] = {}
+        self._lanes: dict[bytes, deque[_Item]] = {}
+        self._ready_lanes: deque[bytes] = deque()
+        self._tasks: dict[asyncio.Task[None], _Progress] = {}
+        self._in_flight = 0
+        self._in_flight_bytes = 0
+        self._paused = False
+        self._failure: BaseException | None = None
+        self._committed_at = 0.0
+        self._lag_at = float("-inf")
+        self._lag = 0
+        self._caught_up = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Consume until `stop` is set; then drain, commit and leave.
+
+        Raises:
+            MissingTopicError: a topic to read or to publish to does not exist.
+        """
+        consumer = await self._join(stop)
+        if consumer is None:
+            return
+        self._consumer = consumer
+        try:
+            failures = 0
+            while not stop.is_set() and self._failure is None:
+                try:
+                    await self._turn(consumer)
+                    failures = 0
+                except BusUnavailableError as error:
+                    failures += 1
+                    log.warning("the bus does not answer", action="runner.bus_unavailable", error=str(error))
+                    await self._back_off(failures)
+            await self._settle(frozenset(self._progress))
+        finally:
+            self._consumer = None
+            await self._cancel(list(self._tasks))
+            await consumer.stop()
+        if self._failure is not None:
+            raise self._failure
+
+    def ready(self) -> bool:
+        """Tell whether the runner has joined its group and has once caught up with what was there."""
+        return self._consumer is not None and self._caught_up
+
+    async def lag(self) -> int:
+        """Return how many records of the partitions held were not committed at the last look (every two seconds)."""
+        return self._lag
+
+    @property
+    def in_flight(self) -> int:
+        """Deliveries accepted and not yet finished."""
+        return self._in_flight
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    async def _join(self, stop: asyncio.Event) -> GroupConsumer | None:
+        failures = 0
+        while not stop.is_set():
+            consumer = self._bus.group(self._group, self._topics, on_revoked=self._settle)
+            try:
+                await consumer.start()
+                return consumer
+            except BusUnavailableError as error:
+                failures += 1
+                log.warning("could not join the group", action="runner.join", group=self._group, error=str(error))
+                await consumer.stop()
+                await self._back_off(failures)
+        return None
+
+    async def _turn(self, consumer: GroupConsumer) -> None:
+        await self._pause_or_resume(consumer)
+        room = max(1, self._in_flight_max - self._in_flight)
+        batch = await consumer.poll(room, self._poll_s())
+        for delivery in batch:
+            self._accept(delivery)
+        await self._commit_when_due(consumer)
+        await self._watch_lag(consumer, idle=not batch)
+
+    def _poll_s(self) -> float:
+        if self._paused:
+            return _FULL_POLL_S
+        return _BUSY_POLL_S if self._in_flight or self._is_dirty() else _IDLE_POLL_S
+
+    async def _pause_or_resume(self, consumer: GroupConsumer) -> None:
+        filled = max(self._in_flight / self._in_flight_max, self._in_flight_bytes / self._in_flight_bytes_max)
+        if filled >= 1:
+            self._paused = True
+            await consumer.pause(consumer.assignment())  # each time: partitions may have come
+        elif self._paused and filled <= 0.5:  # noqa: PLR2004 - half empty, so that it does not flutter
+            self._paused = False
+            await consumer.resume(consumer.assignment())
+
+    async def _commit_when_due(self, consumer: GroupConsumer) -> None:
+        now = self._clock.monotonic()
+        if self._is_dirty() and (not self._in_flight or now - self._committed_at >= _COMMIT_EVERY_S):
+            self._committed_at = now
+            await self._commit(consumer, self._progress)
+
+    def _is_dirty(self) -> bool:
+        return any(p.done_to > p.committed for p in self._progress.values())
+
+    async def _commit(self, consumer: GroupConsumer, partitions: dict[Partition, _Progress]) -> None:
+        offsets = {name: p.done_to for name, p in partitions.items() if p.done_to > p.committed}
+        if not offsets:
+            return
+        await consumer.commit(offsets)
+        for name, offset in offsets.items():
+            partitions[name].committed = offset
+
+    async def _watch_lag(self, consumer: GroupConsumer, *, idle: bool) -> None:
+        now = self._clock.monotonic()
+        catching_up = idle and not self._caught_up and not self._in_flight
+        if catching_up or now - self._lag_at >= _LAG_EVERY_S:
+            self._lag_at = now
+            self._lag = sum((await consumer.lag()).values())
+            self._caught_up = self._caught_up or (idle and self._lag == 0)
+
+    async def _settle(self, partitions: frozenset[Partition]) -> None:
+        """Let go of partitions: begin nothing more of them, drain what runs, commit. Called by the bus, and at the end."""
+        going = {name: self._progress[name] for name in partitions if name in self._progress}
+        for progress in going.values():
+            progress.open = False
+        running = [task for task, progress in self._tasks.items() if not progress.open]
+        if running:
+            await asyncio.wait(running, timeout=self._drain_timeout_s)
+            await self._cancel([task for task in running if not task.done()])
+        self._begin()  # forgets what was accepted and not begun: the next holder gets it again
+        try:
+            if self._consumer is not None:
+                await self._commit(self._consumer, going)
+        except BusUnavailableError as error:
+            log.warning("handed over without a commit", action="runner.hand_over", error=str(error))
+        for name in going:
+            self._progress.pop(name, None)
+
+    async def _cancel(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CANCELLED_WITHIN_S)
+
+    # --- lanes: one a key ---------------------------------------------------------------------------------------------
+
+    def _accept(self, delivery: Delivery) -> None:
+        partition = Partition(delivery.topic, delivery.partition)
+        progress = self._progress.get(partition)
+        if (
+            progress is None or delivery.offset < progress.next
+        ):  # newly held, or made anew: what is older counts no more
+            progress = self._progress[partition] = _Progress(next=delivery.offset)
+        progress.next = delivery.offset + 1
+        if self._skip is not None and self._skip(delivery.record):
+            return
+        progress.unfinished[delivery.offset] = None
+        self._in_flight += 1
+        self._in_flight_bytes += len(delivery.record.value)
+        key = delivery.record.key
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = deque()
+            self._ready_lanes.append(key)
+        lane.append(_Item(delivery, progress))
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start the next delivery of as many waiting keys as there is room for."""
+        while self._ready_lanes and len(self._tasks) < self._concurrency:
+            key = self._ready_lanes.popleft()
+            lane = self._lanes[key]
+            while lane and not lane[0].progress.open:
+                self._leave(lane.popleft())
+            if not lane:
+                del self._lanes[key]
+                continue
+            item = lane.popleft()
+            task = asyncio.ensure_future(self._work(item))
+            self._tasks[task] = item.progress
+            task.add_done_callback(lambda done, key=key, item=item: self._ended(done, key, item))  # type: ignore[misc]
+
+    def _ended(self, task: asyncio.Task[None], key: bytes, item: _Item) -> None:
+        del self._tasks[task]
+        self._leave(item)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._failure = self._failure or error
+        elif not task.cancelled():
+            item.progress.unfinished.pop(item.delivery.offset, None)
+        if self._lanes[key]:
+            self._ready_lanes.append(key)
+        else:
+            del self._lanes[key]
+        self._begin()
+
+    def _leave(self, item: _Item) -> None:
+        self._in_flight -= 1
+        self._in_flight_bytes -= len(item.delivery.record.value)
+
+    # --- one delivery -------------------------------------------------------------------------------------------------
+
+    async def _work(self, item: _Item) -> None:
+        delivery = item.delivery
+        with consumer_span(delivery, group=self._group):
+            try:
+                envelope = decode(delivery.record)
+            except UndecodableError as error:
+                await self._give_up(delivery, error, attempts=1)
+                return
+            attempts = 0
+            while True:
+                try:
+                    await self._attempt(envelope)
+                    return
+                except RecordTooLargeError as error:  # it would be as large the next time
+                    await self._give_up(delivery, error, attempts + 1)
+                    return
+                except MissingTopicError:  # a wrong installation, no wrong record: the service ends with this
+                    raise
+                except Exception as error:  # noqa: BLE001 - whatever a handler raises is retried, then dead-lettered
+                    attempts += 1
+                    log.warning(
+                        "a handler failed",
+                        action="runner.handler_failed",
+                        topic=delivery.topic,
+                        partition=delivery.partition,
+                        offset=delivery.offset,
+                        attempts=attempts,
+                        error=repr(error),
+                    )
+                    if attempts >= self._attempts_max:
+                        await self._give_up(delivery, error, attempts)
+                        return
+                    await self._back_off(attempts)
+
+    async def _attempt(self, envelope: Envelope[Event]) -> None:
+        async def handle() -> Sequence[Envelope[Event]]:
+            async with asyncio.timeout(self._handler_timeout_s):
+                return await self._handler(envelope)
+
+        results = await self._through_outages(handle)
+        traceparent = current_traceparent()
+        await self._publish(
+            [encode(r if r.traceparent is not None else replace(r, traceparent=traceparent)) for r in results]
+        )
+
+    async def _publish(self, records: Sequence[Record]) -> None:
+        if records:
+            await self._through_outages(lambda: self._bus.publish(records))
+
+    async def _through_outages(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """Call until bus, store and blobs answer: an outage is nobody's fault and costs no attempt."""
+        failures = 0
+        while True:
+            try:
+                return await call()
+            except _UNAVAILABLE as error:
+                failures += 1
+                log.warning("waiting for what does not answer", action="runner.unavailable", error=str(error))
+                await self._back_off(failures)
+
+    async def _give_up(self, delivery: Delivery, error: Exception, attempts: int) -> None:
+        log.error(
+            "dead-lettered",
+            action="runner.dead_lettered",
+            topic=delivery.topic,
+            partition=delivery.partition,
+            offset=delivery.offset,
+            attempts=attempts,
+            error=repr(error),
+        )
+        letter = dead_letter(delivery, self._service, error, attempts, self._clock.now())
+        await self._publish([encode(letter)])
+
+    async def _back_off(self, failures: int) -> None:
+        """Wait, longer each time, by a random part less so that members do not come back all at once."""
+        ceiling = min(_BACK_OFF_MAX_S, _BACK_OFF_FIRST_S * 2 ** min(failures - 1, 10))
+        await self._clock.sleep(self._random.uniform(ceiling / 2, ceiling))
