@@ -18,7 +18,11 @@ from pydantic import ValidationError
 from schedmate.schemas.events import BY_TYPE, Event
 from schedmate.schemas.wire import HEADER_POOL, HEADER_TRACEPARENT, Envelope, Record
 
+HEADER_CONTENT_TYPE: Final = "content-type"
 CONTENT_TYPE: Final = "application/json"
+STRUCTURED_CONTENT_TYPES: Final = ("application/cloudevents+", "application/cloudevents-batch+")
+# The library makes up an id, a time and a version where they are missing: a repeat would not be recognised. So we insist.
+REQUIRED_HEADERS: Final = ("ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time")
 
 
 class UndecodableError(Exception):
@@ -66,27 +70,24 @@ def decode(record: Record) -> Envelope[Event]:
     """Return the event of a Kafka record.
 
     Raises:
-        UndecodableError: attributes are missing, the type is unknown, or the value does not fit the type's model.
+        UndecodableError: it is no CloudEvent in binary mode, its type is unknown or belongs elsewhere, its value does not fit the
+            type's model, or its key or pool header say something else than the event itself.
     """
+    attributes = _attributes(record)
     try:
-        message = kafka.KafkaMessage(headers=dict(record.headers), key=record.key, value=record.value)
-        cloud_event = kafka.from_binary(message, _FORMAT)
-    except (CloudEventValidationError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
+        message = kafka.KafkaMessage(attributes, record.key, record.value)
+        cloud_event = kafka.from_binary(message, _FORMAT, CloudEvent)
+    except (CloudEventValidationError, ValueError, KeyError, TypeError) as error:
         raise UndecodableError(f"not a CloudEvent in binary mode: {error}") from error
     model = BY_TYPE.get(cloud_event.get_type())
     if model is None:
         raise UndecodableError(f"unknown event type {cloud_event.get_type()!r}")
     if record.topic != model.TOPIC:
         raise UndecodableError(f"{model.ce_type()} does not belong on {record.topic}")
-    try:
-        event = model.model_validate_json(record.value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "value"
-        raise UndecodableError(f"{model.ce_type()}: {where}: {first['msg']}") from error
     time = cloud_event.get_time()
-    if time is None:
-        raise UndecodableError("ce_time is missing")
+    assert time is not None, "ce_time is among the required headers"
+    event = _event(model, record.value)
+    _agrees(event, record)
     traceparent = record.header(HEADER_TRACEPARENT)
     return Envelope(
         id=cloud_event.get_id(),
@@ -95,3 +96,43 @@ def decode(record: Record) -> Envelope[Event]:
         event=event,
         traceparent=traceparent.decode("ascii", "replace") if traceparent is not None else None,
     )
+
+
+def _attributes(record: Record) -> dict[str, bytes]:
+    """Return the headers that are CloudEvents' business: any other may hold any bytes, and stand there twice."""
+    attributes: dict[str, bytes] = {}
+    for name, value in record.headers:
+        attribute = name.lower()
+        if not attribute.startswith(kafka.CE_PREFIX) and attribute != HEADER_CONTENT_TYPE:
+            continue
+        if attribute in attributes:
+            raise UndecodableError(f"header {attribute} stands there twice")
+        attributes[attribute] = value
+    content_type = attributes.get(HEADER_CONTENT_TYPE, CONTENT_TYPE.encode()).decode("utf-8", "replace").lower()
+    if content_type.startswith(STRUCTURED_CONTENT_TYPES):
+        raise UndecodableError(f"{content_type} is CloudEvents' structured mode; only the binary mode is read")
+    if content_type.partition(";")[0].strip() != CONTENT_TYPE:
+        raise UndecodableError(f"the content type is {content_type!r}, not {CONTENT_TYPE}")
+    missing = [name for name in REQUIRED_HEADERS if name not in attributes]
+    if missing:
+        raise UndecodableError(f"not a CloudEvent in binary mode: {', '.join(missing)} missing")
+    return attributes
+
+
+def _event(model: type[Event], value: bytes) -> Event:
+    """Parse a value. Strictly: what its JSON Schema refuses ("5" for 5) is refused here too."""
+    try:
+        return model.model_validate_json(value, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "value"
+        raise UndecodableError(f"{model.ce_type()}: {where}: {first['msg']}") from error
+
+
+def _agrees(event: Event, record: Record) -> None:
+    """Order holds by key and readers skip by pool, so neither may differ from what the event says."""
+    if record.key != event.key.encode():
+        raise UndecodableError(f"the record's key is {record.key!r}, the event's {event.KEY} is {event.key!r}")
+    header, pool = record.header(HEADER_POOL), getattr(event, "pool", None)
+    if header is not None and pool is not None and header != str(pool).encode():
+        raise UndecodableError(f"the header {HEADER_POOL} is {header!r}, the event's pool is {pool!r}")

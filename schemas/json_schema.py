@@ -32,6 +32,11 @@ class WireSchema(GenerateJsonSchema):
         described.pop("format", None)
         return described
 
+    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
+        """A map whose keys have a pattern has no other keys."""
+        described = super().dict_schema(schema)
+        return {**described, "additionalProperties": False} if "patternProperties" in described else described
+
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         """Say at each field what it means."""
         described = super().model_schema(schema)
