@@ -178,7 +178,9 @@ class JobAnalyzed(Event):
     pool: Identifier
     content_hash: Sha256
     fields: dict[str, WorkloadField]
-    partial_because: str | None = Field(default=None, description="Why not everything could be read; null when it could.")
+    partial_because: str | None = Field(
+        default=None, description="Why not everything could be read; null when it could."
+    )
 
 
 # --- estimates: written by history-estimator -------------------------------------------------------------------------
@@ -299,7 +301,9 @@ class RunDiagnosed(Event):
     action: Action
     evidence: Evidence | None = None
     culprit_node: Identifier | None = None
-    node_evidence: bool = Field(default=False, description="True when the node's own side (kernel log, NVML, two tenants) bears it out.")
+    node_evidence: bool = Field(
+        default=False, description="True when the node's own side (kernel log, NVML, two tenants) bears it out."
+    )
     resume_from: str | None = None
     proposed_change: str | None = None
     work_was_complete: bool = False
@@ -623,7 +627,9 @@ class GpuReport(Frozen):
     memory_mib: int | None = None
     healthy: bool = True
     busy_external: bool = Field(default=False, description="A process that is not a run of ours holds memory on it.")
-    held: bool = Field(default=False, description="Memory has not come back after the last run; nothing is started on it.")
+    held: bool = Field(
+        default=False, description="Memory has not come back after the last run; nothing is started on it."
+    )
     utilisation: float | None = Field(default=None, ge=0, le=1)
     memory_used_mib: int | None = None
 

@@ -50,21 +50,33 @@ class JobFields(Frozen):
     """What a user says about a job. Sizes are per node unless the name says otherwise."""
 
     name: Name = Field(description="A human name; recurring jobs keep theirs.")
-    command: tuple[Text, ...] | None = Field(default=None, description="argv; exactly one of command and script.", max_length=1000)
-    script: Text | None = Field(default=None, description="A shell script, run with /bin/sh -e.", max_length=SCRIPT_BYTES_MAX)
+    command: tuple[Text, ...] | None = Field(
+        default=None, description="argv; exactly one of command and script.", max_length=1000
+    )
+    script: Text | None = Field(
+        default=None, description="A shell script, run with /bin/sh -e.", max_length=SCRIPT_BYTES_MAX
+    )
     gpus: int = Field(default=1, ge=1, le=1024, description="GPUs per node.")
     nodes: int = Field(default=1, ge=1, le=4096, description="Nodes of the gang; one member runs on each.")
     gpu_type: Identifier | None = Field(default=None, description="The GPU type it must have; any when absent.")
     gpu_memory_gib: float | None = Field(default=None, gt=0, le=4096, description="Least memory of each GPU, GiB.")
-    time_limit_s: int | None = Field(default=None, ge=1, le=366 * 86400, description="Ends the run after so many seconds.")
+    time_limit_s: int | None = Field(
+        default=None, ge=1, le=366 * 86400, description="Ends the run after so many seconds."
+    )
     priority: PriorityClass = Field(default=PriorityClass.NORMAL, description="Priority class.")
     env: dict[EnvName, Text] = Field(default_factory=dict, description="Environment of the job.", max_length=500)
-    workdir: Text | None = Field(default=None, max_length=4096, description="Directory the run starts in, without a bundle.")
+    workdir: Text | None = Field(
+        default=None, max_length=4096, description="Directory the run starts in, without a bundle."
+    )
     bundle: Sha256 | None = Field(default=None, description="sha256 of an uploaded source bundle.")
-    entry: Text | None = Field(default=None, max_length=4096, description="The file of the bundle that is launched, for analysis.")
+    entry: Text | None = Field(
+        default=None, max_length=4096, description="The file of the bundle that is launched, for analysis."
+    )
     retries: int = Field(default=1, ge=0, le=100, description="Further attempts that the job's own failures may cost.")
     checkpoint_dir: Text | None = Field(default=None, max_length=4096, description="Where the job keeps checkpoints.")
-    resume_flag: Text | None = Field(default=None, max_length=200, description="Flag that takes the checkpoint to resume from.")
+    resume_flag: Text | None = Field(
+        default=None, max_length=200, description="Flag that takes the checkpoint to resume from."
+    )
 
     @model_validator(mode="after")
     def _is_one_whole_job(self) -> Self:
