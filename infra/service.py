@@ -1,0 +1,399 @@
+"""The host of every service: start with patience, serve health and metrics, drain on SIGTERM, end with an honest exit code.
+
+A process hosts one component (`python -m schedmate.services.X`) or several (the single process). The components start
+side by side; when one ends or fails, the others are stopped and the process ends with 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
+
+import structlog
+
+from schedmate.infra.blobs.port import BlobsUnavailableError
+from schedmate.infra.bus.port import BusUnavailableError
+from schedmate.infra.clock import Clock, Random, SystemClock, SystemRandom
+from schedmate.infra.health import HealthServer, StartError, bind
+from schedmate.infra.settings import ServiceSettings, SettingsError, from_command_line, masked
+from schedmate.infra.store.port import StoreUnavailableError
+from schedmate.infra.telemetry import names
+from schedmate.infra.telemetry.logs import setup_logging
+from schedmate.infra.telemetry.metrics import Metrics, merged_text, process_text
+from schedmate.infra.telemetry.redaction import redact
+from schedmate.infra.telemetry.tracing import Tracing, tracing_from_environment
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+
+TRANSIENT: Final = (BusUnavailableError, StoreUnavailableError, BlobsUnavailableError)
+"""Start errors that time may heal: the bus or a store is not there yet."""
+
+RETRY_FIRST_S: Final = 0.2
+RETRY_MAX_S: Final = 5.0
+CLOSE_TIMEOUT_S: Final = 5.0
+CANCEL_TIMEOUT_S: Final = 2.0
+AT_ONCE_TIMEOUT_S: Final = 1.0
+FLUSH_TIMEOUT_S: Final = 4.0
+MEASURE_TIMEOUT_S: Final = 1.0
+
+S = TypeVar("S", bound=ServiceSettings)
+
+_log = structlog.get_logger()
+
+
+class Component(Protocol):
+    """One service as its wiring builds it."""
+
+    name: str
+
+    async def start(self) -> None:
+        """Connect. Raises a clear error and then leaves nothing open: it may be called again after a transient one."""
+        ...
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set; return after draining. To return before that is a failure."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything; called once, also when `start` never succeeded."""
+        ...
+
+    def ready(self) -> Mapping[str, bool]:
+        """Return the checks of readiness, e.g. `{"joined": True, "caught_up": True, "store": True}`. Quick, no I/O."""
+        ...
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A component with metrics of its own (optional)."""
+
+    metrics: Metrics
+
+
+@runtime_checkable
+class Measuring(Protocol):
+    """A component that brings its gauges up to date before each scrape (optional; bounded to a second)."""
+
+    async def measure(self) -> None:
+        """Set gauges that have to be asked for, e.g. lag."""
+        ...
+
+
+@dataclass
+class Hosted:
+    """A component in the host, and how far it is."""
+
+    component: Component
+    tracing: Tracing
+    metrics: Metrics = field(default_factory=Metrics)
+    started: bool = False
+    failure: BaseException | None = None
+
+    def checks(self) -> dict[str, bool]:
+        """Return the checks of readiness; `started` and `alive` are the host's own."""
+        own = {"started": self.started, "alive": self.failure is None}
+        if not self.started:
+            return own
+        try:
+            return own | {str(name): bool(passed) for name, passed in self.component.ready().items()}
+        except Exception as error:  # noqa: BLE001 - a broken check is a failed check, the host goes on
+            _log.warning(
+                "readiness check failed", action="host.ready-failed", component=self.component.name, error=_words(error)
+            )
+            return own | {"ready": False}
+
+    async def measure(self) -> None:
+        """Bring the component's gauges up to date, bounded; an old value is better than no answer."""
+        for check, passed in self.checks().items():
+            self.metrics.set(names.READY, passed, check=check)
+        if not self.started or not isinstance(self.component, Measuring):
+            return
+        try:
+            await asyncio.wait_for(self.component.measure(), MEASURE_TIMEOUT_S)
+        except Exception as error:  # noqa: BLE001 - a scrape never fails for one component
+            _log.debug(
+                "measuring failed", action="host.measure-failed", component=self.component.name, error=_words(error)
+            )
+
+
+@dataclass
+class Host:
+    """What the health server shows."""
+
+    hosted: Sequence[Hosted]
+    stopping: bool = False
+
+    def alive(self) -> bool:
+        """Whether no component has failed."""
+        return all(one.failure is None for one in self.hosted)
+
+    def ready(self) -> tuple[bool, dict[str, dict[str, bool]]]:
+        """Return whether all checks of all components pass, and the checks."""
+        checks = {one.component.name: one.checks() for one in self.hosted}
+        return not self.stopping and all(all(c.values()) for c in checks.values()), checks
+
+    async def metrics_text(self) -> bytes:
+        """Return the metrics of all components, each sample with its service, and those of the process."""
+        await asyncio.gather(*(one.measure() for one in self.hosted))
+        registries = [(one.component.name, one.metrics.registry) for one in self.hosted]
+        registries += [
+            (one.component.name, one.component.metrics.registry)
+            for one in self.hosted
+            if isinstance(one.component, Measured)
+        ]
+        return merged_text(registries) + process_text()
+
+
+async def serve(
+    components: Sequence[Component],
+    settings: ServiceSettings,
+    *,
+    health_port: int | None = None,
+    stop: asyncio.Event | None = None,
+    handle_signals: bool = True,
+    clock: Clock | None = None,
+    random: Random | None = None,
+    span_exporter: SpanExporter | None = None,
+    on_listening: Callable[[str, int], None] | None = None,
+) -> int:
+    """Run components until SIGTERM, SIGINT or `stop`, and return the process's exit code.
+
+    0: stopped as asked and drained. 1: a component failed to start, failed, ended unasked, or did not drain in time.
+    128 + signal: a second signal ended it at once. `on_listening` is told the health server's address. `span_exporter` takes
+    the place of the one that OTEL_* names.
+    """
+    assert components, "nothing to serve"
+    run = _Run(settings, clock or SystemClock(), random or SystemRandom(), stop or asyncio.Event())
+    host = Host([Hosted(c, _tracing(c.name, span_exporter)) for c in components])
+    try:
+        listening = bind(settings.health_host, settings.health_port if health_port is None else health_port)
+    except StartError as error:
+        _complain(str(error))
+        return EXIT_FAILED
+    if handle_signals:
+        run.take_signals()
+    try:
+        async with HealthServer(host, listening) as (address, port):
+            _log.info(
+                "started", action="host.started", address=address, port=port, components=[c.name for c in components]
+            )
+            if on_listening is not None:
+                on_listening(address, port)
+            return await run.all(host)
+    finally:
+        run.release_signals()
+        await _flush(host)
+
+
+def run_service(
+    settings_class: type[S],
+    build: Callable[[S], Component | Awaitable[Component]],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Load settings, build, serve: the whole of a service's `__main__`. Returns the exit code."""
+    try:
+        settings = from_command_line(settings_class, argv)
+    except SettingsError as error:
+        _complain(str(error))
+        return EXIT_USAGE
+    setup_logging(settings.log_level, settings.log_format)
+    return asyncio.run(_build_and_serve(settings, build))
+
+
+async def _build_and_serve(settings: S, build: Callable[[S], Component | Awaitable[Component]]) -> int:
+    _log.info("settings", action="host.settings", **masked(settings))
+    try:
+        built = build(settings)
+        component = await built if isinstance(built, Awaitable) else built
+    except (SettingsError, StartError) as error:
+        _complain(str(error))
+        return EXIT_USAGE
+    return await serve([component], settings)
+
+
+def _tracing(service: str, exporter: SpanExporter | None) -> Tracing:
+    return tracing_from_environment(service) if exporter is None else Tracing(service, exporter=exporter, batched=False)
+
+
+def _complain(message: str) -> None:
+    """Say in one line on standard error why the process does not start."""
+    sys.stderr.write(f"schedmate: {redact(' '.join(message.split()))}\n")
+    sys.stderr.flush()
+
+
+async def _flush(host: Host) -> None:
+    """Send the last spans, bounded: telemetry never holds up an end."""
+    for one in host.hosted:
+        try:
+            await asyncio.wait_for(asyncio.to_thread(one.tracing.shutdown), FLUSH_TIMEOUT_S)
+        except TimeoutError:
+            _log.warning("spans were left unsent", action="host.spans-unsent", component=one.component.name)
+
+
+class _Run:
+    """One run of the host: signals, the components' lives, and the exit code."""
+
+    def __init__(self, settings: ServiceSettings, clock: Clock, random: Random, stop: asyncio.Event) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.random = random
+        self.stop = stop
+        self.at_once = asyncio.Event()
+        self.signal_number = 0
+        self._taken: list[signal.Signals] = []
+
+    def take_signals(self) -> None:
+        """SIGTERM and SIGINT ask to stop; a second one ends at once."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+            self._taken.append(number)
+
+    def release_signals(self) -> None:
+        """Give the signals back."""
+        loop = asyncio.get_running_loop()
+        for number in self._taken:
+            loop.remove_signal_handler(number)
+        self._taken.clear()
+
+    def _signalled(self, number: signal.Signals) -> None:
+        if self.signal_number:
+            _log.warning("stopping at once", action="host.at-once", signal=number.name)
+            self.at_once.set()
+        else:
+            _log.info("stopping", action="host.stopping", signal=number.name)
+            self.stop.set()
+        self.signal_number = int(number)
+
+    async def all(self, host: Host) -> int:
+        """Live through all components; return the exit code."""
+        lives = {asyncio.create_task(self._live(one), name=one.component.name): one for one in host.hosted}
+        stopped = asyncio.create_task(self.stop.wait(), name="stop")
+        await asyncio.wait({*lives, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        unasked = set() if self.stop.is_set() else {task for task in lives if task.done()}
+        host.stopping = True
+        self.stop.set()
+        drained = await self._drain(set(lives))
+        for task, one in lives.items():
+            self._note_end(task, one, unasked=task in unasked)
+        await self._close(host)
+        if self.at_once.is_set():
+            return 128 + self.signal_number
+        return EXIT_OK if drained and host.alive() else EXIT_FAILED
+
+    async def _live(self, one: Hosted) -> None:
+        """Start a component, with patience for what may come up yet, and run it."""
+        with one.tracing.active():
+            if not await self._start(one):
+                return
+            one.started = True
+            _log.info("component started", action="host.component-started", component=one.component.name)
+            await one.component.run(self.stop)
+
+    async def _start(self, one: Hosted) -> bool:
+        deadline = self.clock.monotonic() + self.settings.start_timeout_s
+        delay = RETRY_FIRST_S
+        told = False
+        while not self.stop.is_set():
+            try:
+                await one.component.start()
+                return True
+            except TRANSIENT as error:
+                pause = delay * self.random.uniform(0.5, 1.0)
+                if self.clock.monotonic() + pause >= deadline:
+                    raise StartError(f"{_words(error)} (tried for {self.settings.start_timeout_s:g} s)") from error
+                if not told:
+                    _log.warning(
+                        "start is tried again",
+                        action="host.start-retry",
+                        component=one.component.name,
+                        error=_words(error),
+                    )
+                told = True
+                delay = min(delay * 2, RETRY_MAX_S)
+                await self._pause(pause)
+        return False
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but no longer than until the stop."""
+        sleeping = asyncio.ensure_future(self.clock.sleep(seconds))
+        stopped = asyncio.ensure_future(self.stop.wait())
+        await asyncio.wait({sleeping, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (sleeping, stopped):
+            task.cancel()
+
+    async def _drain(self, lives: set[asyncio.Task[None]]) -> bool:
+        """Wait for the components to finish what they have in hand; True when all did in time."""
+        at_once = asyncio.create_task(self.at_once.wait(), name="at once")
+        try:
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + self.settings.drain_timeout_s
+            left = {task for task in lives if not task.done()}
+            while left and not self.at_once.is_set() and loop.time() < deadline:
+                await asyncio.wait(
+                    {*left, at_once}, timeout=deadline - loop.time(), return_when=asyncio.FIRST_COMPLETED
+                )
+                left = {task for task in left if not task.done()}
+        finally:
+            at_once.cancel()
+        if not left:
+            return True
+        if not self.at_once.is_set():
+            names = sorted(task.get_name() for task in left)
+            _log.error(
+                "not drained in time",
+                action="host.drain-timeout",
+                components=names,
+                drain_timeout_s=self.settings.drain_timeout_s,
+            )
+        for task in left:
+            task.cancel()
+        _, stuck = await asyncio.wait(left, timeout=AT_ONCE_TIMEOUT_S if self.at_once.is_set() else CANCEL_TIMEOUT_S)
+        if stuck and self.at_once.is_set():
+            os._exit(128 + self.signal_number)  # it was asked for twice, and a task does not let go
+        return False
+
+    def _note_end(self, task: asyncio.Task[None], one: Hosted, *, unasked: bool) -> None:
+        """Take down how a component ended; what was not asked for is a failure."""
+        if not task.done() or task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            if unasked:
+                one.failure = RuntimeError("ended without being asked to")
+                _log.error("component ended unasked", action="host.component-ended", component=one.component.name)
+            return
+        one.failure = error
+        if one.started:
+            _log.error("component failed", action="host.component-failed", component=one.component.name, exc_info=error)
+        else:
+            _complain(f"{one.component.name} cannot start: {_words(error)}")
+            _log.debug("start failed", action="host.start-failed", component=one.component.name, exc_info=error)
+
+    async def _close(self, host: Host) -> None:
+        """Close in reverse order, each bounded; an error in one keeps none of the others open."""
+        for one in reversed(host.hosted):
+            try:
+                with one.tracing.active():
+                    await asyncio.wait_for(
+                        one.component.close(), AT_ONCE_TIMEOUT_S if self.at_once.is_set() else CLOSE_TIMEOUT_S
+                    )
+            except Exception as error:  # noqa: BLE001 - everything is closed, whatever one of them does
+                _log.error(
+                    "close failed", action="host.close-failed", component=one.component.name, error=_words(error)
+                )
+
+
+def _words(error: BaseException) -> str:
+    return redact(str(error)) or type(error).__name__
