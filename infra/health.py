@@ -136,6 +136,8 @@ def _quiet_server(app: Any) -> uvicorn.Server:
     return Quiet(
         uvicorn.Config(
             app,
+            interface="asgi3",
+            http="h11",
             lifespan="off",
             ws="none",
             log_config=None,

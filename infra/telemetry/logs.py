@@ -22,7 +22,7 @@ _NOISY: Final = {
     "pymongo": logging.WARNING,
     "httpx": logging.WARNING,
     "httpcore": logging.WARNING,
-    "uvicorn.access": logging.WARNING,
+    "uvicorn": logging.WARNING,
 }
 
 

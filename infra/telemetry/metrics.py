@@ -109,6 +109,8 @@ class _Merged(Collector):
                 if merged is None:
                     merged = families[family.name] = Metric(family.name, family.documentation, family.type, family.unit)
                 for sample in family.samples:
+                    if sample.name.endswith("_created"):
+                        continue  # when a series began is of no use to anybody here, and doubles the text
                     merged.samples.append(sample._replace(labels={"service": service, **sample.labels}))
         yield from families.values()
 
