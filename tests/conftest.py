@@ -1,0 +1,54 @@
+"""What holds for every test: no network, a seed that is printed, Hypothesis without deadlines."""
+
+from __future__ import annotations
+
+import os
+import random  # noqa: TID251 - the seed of the run; tests pass it on as SeededRandom
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+TESTS = Path(__file__).parent
+LOOPBACK = ["127.0.0.1", "::1"]
+# Folders whose tests talk to real servers or real processes over the loopback. Elsewhere a test says so: @pytest.mark.localhost.
+MAY_USE_LOOPBACK = ("integration", "acceptance", "performance")
+SEED_VARIABLE = "SCHEDMATE_TEST_SEED"
+
+hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, database=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the run's seed once; the processes of xdist inherit it."""
+    os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
+    config.stash[SEED] = int(os.environ[SEED_VARIABLE])
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seed: {SEED_VARIABLE}={config.stash[SEED]}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        room = item.path.relative_to(TESTS).parts[0]
+        if room in MAY_USE_LOOPBACK or item.get_closest_marker("servers") or item.get_closest_marker("localhost"):
+            item.add_marker(pytest.mark.allow_hosts(LOOPBACK))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    report = yield
+    if report.failed and "seed" in getattr(item, "fixturenames", ()):
+        report.sections.append(("seed", f"again with {SEED_VARIABLE}={item.config.stash[SEED]}"))
+    return report
+
+
+SEED = pytest.StashKey[int]()
+
+
+@pytest.fixture
+def seed(pytestconfig: pytest.Config) -> int:
+    """The run's seed: another one in every run, printed at its head and with each failure of a test that uses it."""
+    return pytestconfig.stash[SEED]
