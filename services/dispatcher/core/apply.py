@@ -1,0 +1,122 @@
+"""Carrying out decisions: the only code beside `fold` that changes a pool's state.
+
+The same function serves the decider (as it decides) and recovery (from the recorded decisions), so both come to the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from schedmate.schemas.reasons import Reason
+from schedmate.schemas.states import HOLDS_GPUS, TERMINAL, JobEvent, JobState, transition
+from schedmate.services.dispatcher.core.decisions import Decision, Moved, NodeMarked, Noted, Placed, Release, Stop
+from schedmate.services.dispatcher.core.lifecycle import REQUEUE_CAUSES, first_bad_node
+from schedmate.services.dispatcher.core.state import AVOID_MAX, ENDED, Job, Member, PoolState
+
+PORT_TRIES: Final = 100_000
+
+
+def apply(state: PoolState, decision: Decision, index: int) -> None:
+    """Carry out the decision that stands at `index` of the entry `state.seq`."""
+    _APPLY[type(decision)](state, decision, index)
+
+
+def _moved(state: PoolState, decision: Moved, index: int) -> None:  # noqa: ARG001 - one signature for all
+    job = state.jobs[decision.job]
+    event = JobEvent(decision.event)
+    before = job.state
+    after = transition(before, event)
+    if before is JobState.QUEUED:
+        state.dequeue(job)
+    if before in HOLDS_GPUS and after not in HOLDS_GPUS:
+        state.unlease(job)
+    if after in TERMINAL:
+        state.ended[job.id] = after.value
+        del state.jobs[job.id]
+    job.state, job.reason, job.detail, job.since = after, decision.reason, decision.detail, state.at
+    if event is JobEvent.START:
+        job.started_at = state.at
+        job.expected_end = state.at + job.p50_s if job.p50_s is not None else None
+    elif event is JobEvent.STOP:
+        _note_stop(job, decision)
+    elif event is JobEvent.REQUEUE:
+        _note_requeue(job, decision)
+    if after is JobState.QUEUED and job.not_before <= state.at:
+        state.enqueue(job)
+    if after not in TERMINAL:
+        state.set_timer(job)
+
+
+def _note_stop(job: Job, decision: Moved) -> None:
+    job.intent = decision.intent
+    job.requeue_cause = REQUEUE_CAUSES.get(Reason(decision.reason), "infrastructure")
+    preempted = decision.reason == Reason.PREEMPTED
+    late = (
+        next((m.node for m in job.members if m.state != ENDED), None)
+        if decision.reason == Reason.START_TIMEOUT
+        else None
+    )
+    job.requeue_avoid = None if preempted else first_bad_node(job) or late
+
+
+def _note_requeue(job: Job, decision: Moved) -> None:
+    job.spent = {**job.spent, decision.spends: job.spent.get(decision.spends, 0) + 1}
+    job.not_before = decision.not_before
+    job.resume_from = decision.resume_from
+    job.intent, job.members, job.diagnosis = 0, [], None
+    job.started_at = job.expected_end = None
+    if decision.avoid is not None and decision.avoid not in job.avoid:
+        job.avoid = (*job.avoid, decision.avoid)[-AVOID_MAX:]
+
+
+def _noted(state: PoolState, decision: Noted, index: int) -> None:  # noqa: ARG001
+    job = state.jobs[decision.job]
+    job.reason, job.detail = decision.reason, decision.detail
+    job.intent = max(job.intent, decision.intent)
+    state.set_timer(job)
+
+
+def _placed(state: PoolState, decision: Placed, index: int) -> None:
+    job = state.jobs[decision.job]
+    job.state = transition(job.state, JobEvent.PLACE)
+    state.dequeue(job)
+    job.attempt = decision.attempt
+    job.place = (state.seq, index)
+    job.members = [Member(seat.node, seat.session, seat.gpus) for seat in decision.seats]
+    job.master_port = decision.master_port
+    job.reason, job.detail, job.since = Reason.STARTING, "", state.at
+    for member in job.members:
+        state.capacity.claim(member.node, member.gpus)
+    state.lease(job)
+    first = state.nodes[job.members[0].node]
+    first.port_next = decision.master_port + 1
+    state.set_timer(job)
+
+
+def _stopped(state: PoolState, decision: Stop, index: int) -> None:  # noqa: ARG001
+    job = state.jobs.get(decision.job)
+    if job is not None and job.attempt == decision.attempt and decision.member < len(job.members):
+        job.members[decision.member].stop_ordered = True
+
+
+def _released(state: PoolState, decision: Release, index: int) -> None:
+    """The worker is told; the pool's state knows already."""
+
+
+def _node_marked(state: PoolState, decision: NodeMarked, index: int) -> None:  # noqa: ARG001
+    node = state.nodes[decision.node]
+    if decision.mark == "cordoned":
+        node.cordoned, node.cordon_wanted = decision.why, None
+    node.told = (node.alive, node.draining, node.cordoned is not None, node.unreachable)
+    state.refresh_capacity(node)
+
+
+_APPLY: Final[dict[type[Decision], Callable[[PoolState, Any, int], None]]] = {
+    Moved: _moved,
+    Noted: _noted,
+    Placed: _placed,
+    Stop: _stopped,
+    Release: _released,
+    NodeMarked: _node_marked,
+}

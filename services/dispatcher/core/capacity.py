@@ -1,0 +1,154 @@
+"""Free GPUs, kept in an order that changes by what changed.
+
+A node's GPUs of one type and memory size form a *group*; a member of a gang takes GPUs of one group. Groups stand in buckets by
+their number of free GPUs, so that best fit is the first entry of the first bucket that is large enough.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+GpuClass = tuple[str, int]
+"""GPU type and memory in MiB (0 where unknown)."""
+
+_GROUPS_PER_NODE = 64
+
+
+@dataclass(slots=True)
+class Group:
+    """GPUs of one class on one node. `order` is its place among all groups: nodes in the order they joined."""
+
+    order: int
+    node: str
+    gpu_class: GpuClass
+    usable: int
+    free: list[int]
+
+
+@dataclass(slots=True)
+class _ClassIndex:
+    buckets: list[list[int]] = field(default_factory=lambda: [[]])
+
+
+class Capacity:
+    """Groups of the schedulable nodes. `epoch` grows whenever something may fit that did not before."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.topology_epoch = 0
+        self.free_gpus = 0
+        self._groups: dict[int, Group] = {}
+        self._by_node: dict[str, dict[int, Group]] = {}  # node -> gpu index -> its group
+        self._classes: dict[GpuClass, _ClassIndex] = {}
+        self._sorted_classes: tuple[GpuClass, ...] = ()
+        self._could_hold: dict[tuple[int, int, str | None, int], bool] = {}
+
+    def set_node(self, node: str, order: int, gpus: dict[int, GpuClass], free: set[int]) -> None:
+        """Make a node's usable GPUs (index → class) known; `free` are those without an owner. No GPUs: the node leaves."""
+        for group in {g.order: g for g in self._by_node.pop(node, {}).values()}.values():
+            self._remove(group)
+            del self._groups[group.order]
+        by_class: dict[GpuClass, list[int]] = {}
+        for index in sorted(gpus):
+            by_class.setdefault(gpus[index], []).append(index)
+        seats: dict[int, Group] = {}
+        for number, gpu_class in enumerate(sorted(by_class)):
+            indices = by_class[gpu_class]
+            group = Group(
+                order * _GROUPS_PER_NODE + number, node, gpu_class, len(indices), [i for i in indices if i in free]
+            )
+            self._groups[group.order] = group
+            self._insert(group)
+            for index in indices:
+                seats[index] = group
+        if seats:
+            self._by_node[node] = seats
+        self.epoch += 1
+        self.topology_epoch += 1
+        self._could_hold.clear()
+
+    def claim(self, node: str, gpus: tuple[int, ...]) -> None:
+        """Lease these very GPUs; those of a node that is not schedulable are nobody's business here."""
+        for group, indices in self._grouped(node, gpus):
+            self._remove(group)
+            group.free = [i for i in group.free if i not in indices]
+            self._insert(group)
+
+    def give(self, node: str, gpus: tuple[int, ...]) -> None:
+        """Take GPUs back."""
+        for group, indices in self._grouped(node, gpus):
+            self._remove(group)
+            group.free = sorted({*group.free, *indices})
+            self._insert(group)
+        self.epoch += 1
+
+    def _grouped(self, node: str, gpus: tuple[int, ...]) -> list[tuple[Group, tuple[int, ...]]]:
+        seats = self._by_node.get(node)
+        if seats is None:
+            return []
+        first = seats.get(gpus[0]) if gpus else None
+        if first is not None and all(seats.get(i) is first for i in gpus):
+            return [(first, gpus)]
+        found = {seats[i].order: seats[i] for i in gpus if i in seats}
+        return [(group, tuple(i for i in gpus if seats.get(i) is group)) for group in found.values()]
+
+    def classes_for(self, gpu_type: str | None, memory_mib: int) -> list[GpuClass]:
+        """Return the classes that satisfy a request, in a fixed order."""
+        return [
+            c
+            for c in self._sorted_classes
+            if (gpu_type is None or c[0] == gpu_type) and (memory_mib == 0 or c[1] >= memory_mib)
+        ]
+
+    def groups_with(self, gpu_class: GpuClass, at_least: int) -> Iterator[Group]:
+        """Yield the groups of a class with enough free GPUs: least free first, then in order."""
+        buckets = self._classes[gpu_class].buckets
+        for bucket in buckets[at_least:]:
+            for order in bucket:
+                yield self._groups[order]
+
+    def best(self, gpu_class: GpuClass, at_least: int) -> Group | None:
+        """Return the first of `groups_with`."""
+        buckets = self._classes[gpu_class].buckets
+        for free in range(at_least, len(buckets)):
+            if buckets[free]:
+                return self._groups[buckets[free][0]]
+        return None
+
+    def groups(self) -> Iterator[Group]:
+        """Yield every group in order."""
+        for order in sorted(self._groups):
+            yield self._groups[order]
+
+    def could_hold(self, gpus: int, nodes: int, gpu_type: str | None, memory_mib: int) -> bool:
+        """Tell whether the gang would fit if nothing ran on the schedulable nodes."""
+        request = (gpus, nodes, gpu_type, memory_mib)
+        known = self._could_hold.get(request)
+        if known is None:
+            nodes_of: dict[str, set[str]] = {}
+            for gpu_class in self.classes_for(gpu_type, memory_mib):
+                for group in self._groups.values():
+                    if group.gpu_class == gpu_class and group.usable >= gpus:
+                        nodes_of.setdefault(gpu_class[0], set()).add(group.node)
+            known = any(len(names) >= nodes for names in nodes_of.values())
+            self._could_hold[request] = known
+        return known
+
+    def _insert(self, group: Group) -> None:
+        index = self._classes.get(group.gpu_class)
+        if index is None:
+            index = self._classes[group.gpu_class] = _ClassIndex()
+            self._sorted_classes = tuple(sorted(self._classes))
+        free = len(group.free)
+        while len(index.buckets) <= free:
+            index.buckets.append([])
+        insort(index.buckets[free], group.order)
+        self.free_gpus += free
+
+    def _remove(self, group: Group) -> None:
+        free = len(group.free)
+        bucket = self._classes[group.gpu_class].buckets[free]
+        del bucket[bisect_left(bucket, group.order)]
+        self.free_gpus -= free

@@ -1,0 +1,76 @@
+"""A pool's settings, as the core sees them. A change of settings is an input, so that a replay knows it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How often a cause may cost a job another attempt, and how long it waits before it.
+
+    Back-off of the n-th time (from 1): min(base_s * 2**(n-1), cap_s); the first `free` times wait nothing.
+    """
+
+    cap: int
+    base_s: float
+    cap_s: float
+    free: int = 0
+
+    def backoff_s(self, times: int) -> float:
+        """Return the wait before the attempt that this cause costs for the `times`-th time."""
+        if times <= self.free:
+            return 0.0
+        return float(min(self.base_s * 2.0 ** min(times - self.free - 1, 30), self.cap_s))
+
+
+@dataclass(frozen=True, slots=True)
+class PoolConfig:
+    """Limits and bounds of a pool. Times in seconds."""
+
+    policy: str = "fifo"
+    start_timeout_s: float = 120.0
+    stop_grace_s: float = 10.0
+    stop_timeout_s: float = 60.0
+    diagnosis_wait_s: float = 10.0
+    lease_expires: bool = True  # False: a silent node keeps its runs until it returns or is declared dead
+    gpus_per_job_max: int | None = None
+    time_limit_s_max: int | None = None
+    tenant_gpus_max: int | None = None  # for every tenant not named below
+    tenant_gpus: dict[str, int] = field(default_factory=dict)
+    preemption: bool = False  # may a job of a higher priority class take the GPUs of lower ones?
+    preemption_min_run_s: float = 60.0
+    fast_failure_s: float = 10.0
+    strikes_max: int = 3  # so many jobs in a row fail fast on a node and nowhere else: it is cordoned
+    infrastructure: Budget = Budget(cap=20, base_s=1.0, cap_s=300.0, free=1)
+    launch: Budget = Budget(cap=5, base_s=1.0, cap_s=60.0)
+    preempted: Budget = Budget(cap=100, base_s=0.0, cap_s=0.0)
+    user_backoff_s: float = 1.0
+    user_backoff_cap_s: float = 60.0
+    early_max: int = 10_000  # events held for jobs not seen yet
+    decisions_max: int = 2_000  # a step stops there and goes on in the next one
+
+    def user_budget(self, retries: int) -> Budget:
+        """Return the budget of a job's own failures."""
+        return Budget(cap=retries, base_s=self.user_backoff_s, cap_s=self.user_backoff_cap_s)
+
+    def tenant_limit(self, tenant: str) -> int | None:
+        """Return how many GPUs the tenant may hold at once, None for no limit."""
+        return self.tenant_gpus.get(tenant, self.tenant_gpus_max)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """Return the settings of a JSON object; unknown names are refused (TypeError)."""
+        given = dict(value)
+        for budget in ("infrastructure", "launch", "preempted"):
+            if isinstance(given.get(budget), dict):
+                given[budget] = Budget(**given[budget])
+        unknown = set(given) - {f.name for f in fields(cls)}
+        if unknown:
+            raise TypeError(f"unknown pool settings: {', '.join(sorted(unknown))}")
+        return cls(**given)

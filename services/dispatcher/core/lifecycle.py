@@ -1,0 +1,280 @@
+"""A job's life: what follows from the facts about it (protocol §4). Each function emits decisions; `apply` carries them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from schedmate.schemas.reasons import Reason
+from schedmate.schemas.states import TERMINAL, JobEvent, JobState, StopIntent
+from schedmate.services.dispatcher.core.config import Budget
+from schedmate.services.dispatcher.core.decisions import Decision, Moved, Noted, Stop
+from schedmate.services.dispatcher.core.inputs import DiagnosisArrived
+from schedmate.services.dispatcher.core.state import ENDED, TOLD, Job, Member, PoolState
+
+Emit = Callable[[Decision], None]
+
+_INFRASTRUCTURE_SIDES: Final = ("infra_hardware", "infra_network", "storage", "scheduler")
+_SPENT_REASON: Final = {
+    "user": Reason.RETRY_BUDGET_SPENT,
+    "launch": Reason.LAUNCH_BUDGET_SPENT,
+    "infrastructure": Reason.INFRASTRUCTURE_BUDGET_SPENT,
+    "preempted": Reason.INFRASTRUCTURE_BUDGET_SPENT,
+}
+
+
+def advance(state: PoolState, job: Job, emit: Emit) -> None:
+    """Move a job as far as the facts allow."""
+    while job.state not in TERMINAL:
+        before = (job.state, job.intent, job.reason)
+        _STEPS[job.state](state, job, emit)
+        if (job.state, job.intent, job.reason) == before:
+            return
+
+
+def _submitted(state: PoolState, job: Job, emit: Emit) -> None:
+    if job.cancel_by is not None:
+        emit(Moved(job.id, 0, JobEvent.CANCEL, Reason.CANCELLED_BY_REQUEST, f"cancelled by {job.cancel_by}"))
+        return
+    excess = _admission(state, job)
+    if excess is not None:
+        emit(Moved(job.id, 0, JobEvent.REJECT, Reason.EXCEEDS_POOL_LIMITS, excess))
+    else:
+        emit(Moved(job.id, 0, JobEvent.ADMIT, Reason.NOT_YET_CONSIDERED))
+
+
+def _admission(state: PoolState, job: Job) -> str | None:
+    config = state.config
+    if config.gpus_per_job_max is not None and job.gpus_total > config.gpus_per_job_max:
+        return f"{job.gpus_total} GPUs asked for, the pool's limit for a job is {config.gpus_per_job_max}"
+    limit = config.tenant_limit(job.tenant)
+    if limit is not None and job.gpus_total > limit:
+        return f"{job.gpus_total} GPUs asked for, the limit of tenant {job.tenant} is {limit}"
+    longest = config.time_limit_s_max
+    if longest is not None and (job.time_limit_s is None or job.time_limit_s > longest):
+        asked = f"{job.time_limit_s} s" if job.time_limit_s is not None else "no limit"
+        return f"time limit: {asked} asked for, the pool allows at most {longest} s"
+    return None
+
+
+def _queued(state: PoolState, job: Job, emit: Emit) -> None:
+    if job.cancel_by is not None:
+        emit(Moved(job.id, job.attempt, JobEvent.CANCEL, Reason.CANCELLED_BY_REQUEST, f"cancelled by {job.cancel_by}"))
+    elif job.queue_key is None and job.not_before <= state.at:
+        state.enqueue(job)
+
+
+def _holding(state: PoolState, job: Job, emit: Emit) -> None:
+    """ASSIGNED or RUNNING: the members decide, then requests and deadlines."""
+    members = job.members
+    if job.state is JobState.ASSIGNED and all(m.state != TOLD and (m.state != ENDED or m.done) for m in members):
+        emit(Moved(job.id, job.attempt, JobEvent.START, Reason.ALL_MEMBERS_STARTED))
+        return
+    if all(m.done for m in members):
+        emit(Moved(job.id, job.attempt, JobEvent.COMPLETE, Reason.ALL_MEMBERS_EXITED_ZERO))
+        return
+    if job.cancel_by is not None:
+        _stop(state, job, emit, StopIntent.CANCEL, Reason.CANCEL_REQUESTED, f"cancelled by {job.cancel_by}")
+        return
+    gone = next((m for m in members if m.lost), None)
+    if gone is not None:
+        job_reason = {"refused": Reason.START_REFUSED, "node_lost": Reason.NODE_LOST}.get(
+            gone.cause or "", Reason.MEMBER_LOST
+        )
+        _stop(state, job, emit, StopIntent.REQUEUE, job_reason, gone.detail or f"{gone.cause} on {gone.node}")
+        return
+    failed = next((m for m in members if m.state == ENDED and not m.done), None)
+    if failed is not None:
+        detail = f"{describe_exit(failed)} on {failed.node}"
+        if all(m.state == ENDED for m in members):
+            emit(Moved(job.id, job.attempt, JobEvent.END_BADLY, Reason.AWAITING_DIAGNOSIS, detail))
+        else:
+            _stop(state, job, emit, StopIntent.DIAGNOSE, Reason.MEMBER_FAILED, detail)
+        return
+    _deadlines(state, job, emit)
+
+
+def _deadlines(state: PoolState, job: Job, emit: Emit) -> None:
+    due = state.deadline(job)
+    if due is not None and due <= state.at:
+        if job.state is JobState.ASSIGNED:
+            late = sorted({m.node for m in job.members if m.state == TOLD})
+            detail = f"not started within {state.config.start_timeout_s:g} s on {', '.join(late)}"
+            _stop(state, job, emit, StopIntent.REQUEUE, Reason.START_TIMEOUT, detail)
+        else:
+            _stop(state, job, emit, StopIntent.FAIL, Reason.TIME_LIMIT, f"ran for its {job.time_limit_s} s")
+        return
+    silent = sorted({m.node for m in job.members if state.nodes[m.node].unreachable})
+    if silent and job.reason != Reason.NODE_UNREACHABLE:
+        emit(Noted(job.id, job.attempt, Reason.NODE_UNREACHABLE, f"silent: {', '.join(silent)}"))
+    elif not silent and job.reason == Reason.NODE_UNREACHABLE:
+        back = Reason.ALL_MEMBERS_STARTED if job.state is JobState.RUNNING else Reason.STARTING
+        emit(Noted(job.id, job.attempt, back, "the node is back"))
+
+
+def describe_exit(member: Member) -> str:
+    """Return how a member ended, in words."""
+    if member.signal is not None:
+        return f"ended by signal {member.signal}"
+    if member.exit_code is not None:
+        return f"exit code {member.exit_code}"
+    return member.cause or "ended"
+
+
+def stop_members(state: PoolState, job: Job, emit: Emit, *, again: bool = False) -> None:
+    """Tell every member that has not ended to stop."""
+    for number, member in enumerate(job.members):
+        if member.state != ENDED and (again or not member.stop_ordered):
+            emit(Stop(member.node, job.id, job.attempt, number, state.config.stop_grace_s))
+
+
+def _stop(state: PoolState, job: Job, emit: Emit, intent: StopIntent, reason: Reason, detail: str) -> None:
+    emit(Moved(job.id, job.attempt, JobEvent.STOP, reason, detail, intent=int(intent)))
+    stop_members(state, job, emit)
+
+
+def preempt(state: PoolState, job: Job, emit: Emit, detail: str) -> None:
+    """Take the GPUs of a job for one of a higher priority class."""
+    _stop(state, job, emit, StopIntent.REQUEUE, Reason.PREEMPTED, detail)
+
+
+def _stopping(state: PoolState, job: Job, emit: Emit) -> None:
+    if job.cancel_by is not None and job.intent < StopIntent.CANCEL:
+        emit(
+            Noted(
+                job.id,
+                job.attempt,
+                Reason.CANCEL_REQUESTED,
+                f"cancelled by {job.cancel_by}",
+                intent=int(StopIntent.CANCEL),
+            )
+        )
+    if any(m.state != ENDED for m in job.members):
+        due = state.deadline(job)
+        if due is not None and due <= state.at:
+            late = sorted({m.node for m in job.members if m.state != ENDED})
+            emit(
+                Noted(
+                    job.id,
+                    job.attempt,
+                    Reason.STOP_TIMEOUT,
+                    f"still running on {', '.join(late)}; its GPUs are held back",
+                )
+            )
+            stop_members(state, job, emit, again=True)
+        return
+    if all(m.done for m in job.members):
+        emit(
+            Moved(
+                job.id,
+                job.attempt,
+                JobEvent.COMPLETE,
+                Reason.ALL_MEMBERS_EXITED_ZERO,
+                "it ended before the stop reached it",
+            )
+        )
+    elif job.intent == StopIntent.CANCEL:
+        emit(Moved(job.id, job.attempt, JobEvent.CANCEL, Reason.CANCELLED_BY_REQUEST, f"cancelled by {job.cancel_by}"))
+    elif job.intent == StopIntent.FAIL:
+        emit(Moved(job.id, job.attempt, JobEvent.FAIL, Reason.TIME_LIMIT, job.detail, category="TIME_LIMIT"))
+    elif job.intent == StopIntent.DIAGNOSE:
+        emit(Moved(job.id, job.attempt, JobEvent.END_BADLY, Reason.AWAITING_DIAGNOSIS, job.detail))
+    else:
+        _requeue(state, job, emit, job.requeue_cause, job.requeue_avoid, job.resume_from, job.detail)
+
+
+def _diagnosing(state: PoolState, job: Job, emit: Emit) -> None:
+    if job.cancel_by is not None:
+        emit(Moved(job.id, job.attempt, JobEvent.CANCEL, Reason.CANCELLED_BY_REQUEST, f"cancelled by {job.cancel_by}"))
+        return
+    diagnosis = job.diagnosis if job.diagnosis is not None and job.diagnosis.attempt == job.attempt else None
+    if diagnosis is not None:
+        _act_on(state, job, emit, diagnosis)
+        return
+    due = state.deadline(job)
+    if due is not None and due <= state.at:
+        _requeue(state, job, emit, "user", first_bad_node(job), job.resume_from, "no diagnosis came in time")
+
+
+def first_bad_node(job: Job) -> str | None:
+    """Return the node of the member that ended badly first."""
+    bad = [(m.ended_at or 0.0, n, m.node) for n, m in enumerate(job.members) if m.state == ENDED and not m.done]
+    own = [entry for entry in bad if job.members[entry[1]].cause != "stopped"]
+    return min(own or bad)[2] if bad else None
+
+
+def _act_on(state: PoolState, job: Job, emit: Emit, diagnosis: DiagnosisArrived) -> None:
+    """One table of actions: what a diagnosis leads to, and which budget pays for it."""
+    what = diagnosis.category
+    if diagnosis.work_was_complete:
+        emit(Moved(job.id, job.attempt, JobEvent.COMPLETE, Reason.WORK_WAS_COMPLETE, what))
+    elif diagnosis.action == "do_not_retry":
+        emit(Moved(job.id, job.attempt, JobEvent.FAIL, Reason.DIAGNOSED_PERMANENT, what, category=what))
+    elif diagnosis.action == "retry_with_changes":
+        change = diagnosis.proposed_change
+        emit(
+            Moved(job.id, job.attempt, JobEvent.FAIL, Reason.NEEDS_CHANGES, what, category=what, proposed_change=change)
+        )
+    else:
+        elsewhere = diagnosis.action == "retry_elsewhere_cordon"
+        pays = "infrastructure" if elsewhere or diagnosis.culpable in _INFRASTRUCTURE_SIDES else "user"
+        known = diagnosis.culprit_node in state.nodes
+        avoid = (diagnosis.culprit_node if known else None) or first_bad_node(job)
+        _requeue(state, job, emit, pays, avoid, diagnosis.resume_from or job.resume_from, what)
+
+
+def budget_of(state: PoolState, job: Job, cause: str) -> Budget:
+    """Return the budget that pays for another attempt after this cause."""
+    match cause:
+        case "user":
+            return state.config.user_budget(job.retries)
+        case "launch":
+            return state.config.launch
+        case "preempted":
+            return state.config.preempted
+        case _:
+            return state.config.infrastructure
+
+
+def _requeue(
+    state: PoolState, job: Job, emit: Emit, cause: str, avoid: str | None, resume_from: str | None, detail: str
+) -> None:
+    budget = budget_of(state, job, cause)
+    times = job.spent.get(cause, 0) + 1
+    if times > budget.cap:
+        category = job.diagnosis.category if job.diagnosis is not None else None
+        told = f"{detail}; {budget.cap} further attempts were allowed for this cause" if detail else ""
+        emit(Moved(job.id, job.attempt, JobEvent.FAIL, _SPENT_REASON[cause], told, category=category))
+        return
+    emit(
+        Moved(
+            job.id,
+            job.attempt,
+            JobEvent.REQUEUE,
+            Reason.PREEMPTED if cause == "preempted" else Reason.RETRYING,
+            detail,
+            not_before=state.at + budget.backoff_s(times),
+            spends=cause,
+            avoid=avoid,
+            resume_from=resume_from,
+        )
+    )
+
+
+_STEPS: Final[dict[JobState, Callable[[PoolState, Job, Emit], None]]] = {
+    JobState.SUBMITTED: _submitted,
+    JobState.QUEUED: _queued,
+    JobState.ASSIGNED: _holding,
+    JobState.RUNNING: _holding,
+    JobState.STOPPING: _stopping,
+    JobState.DIAGNOSING: _diagnosing,
+}
+
+REQUEUE_CAUSES: Final = {
+    Reason.START_REFUSED: "launch",
+    Reason.START_TIMEOUT: "launch",
+    Reason.PREEMPTED: "preempted",
+    Reason.NODE_LOST: "infrastructure",
+    Reason.MEMBER_LOST: "infrastructure",
+}
+"""Which budget pays when a stop with this reason ends in another attempt."""

@@ -1,0 +1,125 @@
+"""The scheduling pass: waiting jobs in the policy's order, each placed whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Final
+
+from schedmate.services.dispatcher.core.capacity import Group
+from schedmate.services.dispatcher.core.decisions import Placed, Seat
+from schedmate.services.dispatcher.core.lifecycle import Emit
+from schedmate.services.dispatcher.core.policy import BestFit
+from schedmate.services.dispatcher.core.preemption import make_way
+from schedmate.services.dispatcher.core.queue import Kind
+from schedmate.services.dispatcher.core.state import Job, Node, PoolState
+
+FITS, NO_ROOM, AT_LIMIT, NEVER = "fits", "no-room", "at-limit", "never"
+
+_PLACER: Final = BestFit()
+
+
+def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
+    """Place what can be placed. `full` tells when the entry has reached its bound; the rest follows in the next one."""
+    queue = state.queue
+    if not (queue.changed or state.config.preemption) and state.pass_epoch == state.capacity.epoch:
+        return
+    heap = queue.heads()
+    passed_over = 0
+    while heap:
+        if full():
+            state.more = True
+            return
+        _, job_id, kind = heappop(heap)
+        job = state.jobs[job_id]
+        verdict, groups = _verdict(state, job, kind)
+        if groups is not None:
+            _place(state, job, groups, passed_over, emit)
+            following = queue.head_of(kind)
+            if following is not None:
+                heappush(heap, following)
+            continue
+        if verdict == NO_ROOM:
+            if state.config.preemption and make_way(state, job, emit):
+                break
+            if state.policy.head_blocks:
+                break
+        passed_over += 1
+    queue.changed = False
+    state.pass_epoch = state.capacity.epoch
+
+
+def _verdict(state: PoolState, job: Job, kind: Kind) -> tuple[str, list[Group] | None]:
+    known = state.blocked.get(kind)
+    if known is not None and known[0] == state.capacity.epoch:
+        return known[1], None
+    verdict, groups = fit(state, job)
+    if groups is None:
+        state.blocked[kind] = (state.capacity.epoch, verdict)
+    return verdict, groups
+
+
+def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
+    """Return whether the job fits now, and where."""
+    limit = state.config.tenant_limit(job.tenant)
+    if limit is not None and state.tenant_gpus.get(job.tenant, 0) + job.gpus_total > limit:
+        return AT_LIMIT, None
+    capacity = state.capacity
+    if job.gpus_total > capacity.free_gpus:
+        could = capacity.could_hold(job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib)
+        return (NO_ROOM if could else NEVER), None
+    avoid = avoided(state, job)
+    groups = _PLACER.place(capacity, job, avoid)
+    if groups is not None:
+        return FITS, groups
+    if capacity.could_hold(job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib):
+        return NO_ROOM, None
+    return NEVER, None
+
+
+def avoided(state: PoolState, job: Job) -> frozenset[str]:
+    """Return the nodes that the job keeps away from: those it failed on, as long as others could hold it."""
+    if not job.avoid:
+        return frozenset()
+    avoid = frozenset(job.avoid)
+    kinds: dict[str, set[str]] = {}
+    for group in state.capacity.groups():
+        fits_type = job.gpu_type is None or group.gpu_class[0] == job.gpu_type
+        if (
+            fits_type
+            and group.usable >= job.gpus
+            and group.gpu_class[1] >= job.gpu_memory_mib
+            and group.node not in avoid
+        ):
+            kinds.setdefault(group.gpu_class[0], set()).add(group.node)
+    return avoid if any(len(nodes) >= job.nodes for nodes in kinds.values()) else frozenset()
+
+
+def _place(state: PoolState, job: Job, groups: list[Group], passed_over: int, emit: Emit) -> None:
+    first = state.nodes[groups[0].node]
+    emit(
+        Placed(
+            job=job.id,
+            attempt=job.attempt + 1,
+            seats=tuple(Seat(g.node, state.nodes[g.node].session, tuple(g.free[: job.gpus])) for g in groups),
+            master_addr=first.address,
+            master_port=_free_port(first),
+            passed_over=passed_over,
+            free=len(groups[0].free),
+            fitting=state.capacity.free_gpus,
+            p50_s=job.p50_s,
+            basis=job.basis,
+            resume_from=job.resume_from,
+        )
+    )
+
+
+def _free_port(node: Node) -> int:
+    """Return the next port of the node's range that no gang uses, going round so that a port is not reused at once."""
+    span = node.port_max - node.port_min + 1
+    start = node.port_next if node.port_min <= node.port_next <= node.port_max else node.port_min
+    for step in range(span):
+        port = node.port_min + (start - node.port_min + step) % span
+        if port not in node.ports:
+            return port
+    return start  # more gangs than ports: the range is too small, and the launcher will say so

@@ -1,0 +1,374 @@
+"""The state of a pool: jobs, nodes and what follows from them. Changed by `fold` and by applied decisions only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Final
+
+from schedmate.schemas.reasons import Reason
+from schedmate.schemas.states import HOLDS_GPUS, JobState
+from schedmate.services.dispatcher.core.capacity import Capacity, GpuClass
+from schedmate.services.dispatcher.core.config import PoolConfig
+from schedmate.services.dispatcher.core.inputs import DiagnosisArrived, Input
+from schedmate.services.dispatcher.core.inputs import from_json as input_from_json
+from schedmate.services.dispatcher.core.inputs import to_json as input_to_json
+from schedmate.services.dispatcher.core.queue import Key, Kind, WaitingQueue
+
+if TYPE_CHECKING:
+    from schedmate.services.dispatcher.core.policy import Policy
+
+CORE_VERSION: Final = "1"
+AVOID_MAX: Final = 8
+
+TOLD, STARTED, ENDED = 0, 1, 2
+
+
+@dataclass(slots=True)
+class Member:
+    """One member of the current attempt. `state` is TOLD, STARTED or ENDED; `cause` as in ExitCause, `refused` or `node_lost`."""
+
+    node: str
+    session: int
+    gpus: tuple[int, ...]
+    state: int = TOLD
+    exit_code: int | None = None
+    signal: int | None = None
+    cause: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    stop_ordered: bool = False
+    detail: str = ""
+
+    @property
+    def done(self) -> bool:
+        """It ended by itself with 0."""
+        return self.state == ENDED and self.cause == "exited" and self.exit_code == 0
+
+    @property
+    def lost(self) -> bool:
+        """It ended through no doing of its own: lost, refused, or its lease ran out."""
+        return self.state == ENDED and self.cause in _LOST
+
+
+_LOST: Final = ("lost", "node_lost", "refused", "lease_expired", "worker_stopped")
+
+
+@dataclass(slots=True)
+class Job:
+    """One live job. `order` is its arrival number; `since` when it came to its state; `spent` counts attempts by cause."""
+
+    id: str
+    tenant: str
+    user: str
+    priority: int
+    gpus: int
+    nodes: int
+    gpu_type: str | None
+    gpu_memory_mib: int
+    time_limit_s: int | None
+    retries: int
+    submitted_at: float
+    order: int
+    spec: str
+    trace: str | None
+    state: JobState = JobState.SUBMITTED
+    reason: str = "NOT_YET_CONSIDERED"
+    detail: str = ""
+    since: float = 0.0
+    attempt: int = 0
+    place: tuple[int, int] = (-1, -1)  # (seq, index) of the current assignment
+    members: list[Member] = field(default_factory=list)
+    master_port: int = 0
+    started_at: float | None = None
+    intent: int = 0
+    requeue_cause: str = ""
+    requeue_avoid: str | None = None
+    cancel_by: str | None = None
+    not_before: float = 0.0
+    spent: dict[str, int] = field(default_factory=dict)
+    avoid: tuple[str, ...] = ()
+    resume_from: str | None = None
+    diagnosis: DiagnosisArrived | None = None
+    suspects: tuple[str, ...] = ()  # nodes on which it failed fast, unconfirmed
+    estimate_revision: int = 0
+    p10_s: float | None = None
+    p50_s: float | None = None
+    p90_s: float | None = None
+    basis: str | None = None
+    expected_end: float | None = None
+    queue_key: Key | None = None
+    queue_kind: Kind | None = None
+
+    @property
+    def gpus_total(self) -> int:
+        """GPUs of the whole gang."""
+        return self.gpus * self.nodes
+
+
+@dataclass(slots=True)
+class Node:
+    """One node. `owner` maps a GPU index to the job that holds it, whether or not the node still reports that GPU."""
+
+    name: str
+    order: int
+    session: int = 0
+    boot_id: str = ""
+    applied: tuple[int, int] = (-1, -1)
+    address: str = ""
+    port_min: int = 0
+    port_max: int = 0
+    port_next: int = 0
+    gpus: dict[int, GpuClass] = field(default_factory=dict)  # usable ones
+    gpus_reported: int = 0
+    owner: dict[int, str] = field(default_factory=dict)
+    ports: dict[int, str] = field(default_factory=dict)
+    alive: bool = False
+    unreachable: bool = False
+    stopping: bool = False
+    draining: bool = False
+    cordoned: str | None = None
+    cordon_wanted: str | None = None
+    strikes: tuple[str, ...] = ()
+    told: tuple[bool, bool, bool, bool] = (
+        False,
+        False,
+        False,
+        False,
+    )  # alive, draining, cordoned, unreachable as last decided
+
+    @property
+    def schedulable(self) -> bool:
+        """May something be started on it?"""
+        return self.alive and not (self.unreachable or self.stopping or self.draining or self.cordoned is not None)
+
+
+class PoolState:
+    """Everything that the decisions of a pool follow from.
+
+    `jobs`, `nodes`, `ended`, `early`, counters and `config` are the state; `capacity`, `queue` and `timers` follow from them and are
+    rebuilt on loading; `dirty_*` is empty between two entries.
+    """
+
+    def __init__(self, pool: str, config: PoolConfig, policy: Policy) -> None:
+        self.pool = pool
+        self.config = config
+        self.policy = policy
+        self.seq = -1
+        self.at = 0.0
+        self.jobs: dict[str, Job] = {}
+        self.nodes: dict[str, Node] = {}
+        self.ended: dict[str, str] = {}  # tombstones: job id -> terminal state, for ever
+        self.early: dict[str, list[Input]] = {}  # events for jobs not seen yet
+        self.early_count = 0
+        self.cancels: dict[str, str] = {}  # cancels for jobs not seen yet: job id -> who
+        self.arrivals = 0
+        self.joins = 0
+        self.tenant_gpus: dict[str, int] = {}
+        self.more = False  # the last step stopped at its bound
+        self.capacity = Capacity()
+        self.queue = WaitingQueue()
+        self.blocked: dict[Kind, tuple[int, str]] = {}
+        self.pass_epoch = -1
+        self.timers: list[tuple[float, str]] = []
+        self.dirty_jobs: dict[str, None] = {}
+        self.dirty_nodes: dict[str, None] = {}
+        self.releases: list[tuple[str, str, int, int]] = []
+        self.stops: list[tuple[str, str, int, int]] = []
+
+    def touch(self, job: Job) -> None:
+        """The job must be looked at before the entry closes."""
+        self.dirty_jobs[job.id] = None
+
+    def refresh_capacity(self, node: Node) -> None:
+        """Tell the capacity index what the node offers now."""
+        if node.schedulable:
+            self.capacity.set_node(node.name, node.order, node.gpus, {i for i in node.gpus if i not in node.owner})
+        else:
+            self.capacity.set_node(node.name, node.order, {}, set())
+
+    # --- the queue ---
+
+    def kind_of(self, job: Job) -> Kind:
+        """Return what decides whether the job fits."""
+        limited = job.tenant if self.config.tenant_limit(job.tenant) is not None else None
+        return (job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib, limited, job.avoid)
+
+    def enqueue(self, job: Job) -> None:
+        """Let the job compete for GPUs."""
+        assert job.queue_key is None, "the job waits already"
+        job.queue_kind = self.kind_of(job)
+        job.queue_key = self.policy.key(job, self)
+        self.queue.add(job.queue_kind, job.queue_key, job.id)
+
+    def dequeue(self, job: Job) -> None:
+        """The job competes no more."""
+        if job.queue_key is not None and job.queue_kind is not None:
+            self.queue.remove(job.queue_kind, job.queue_key, job.id)
+        job.queue_key = job.queue_kind = None
+
+    # --- timers ---
+
+    def deadline(self, job: Job) -> float | None:
+        """Return when the job must be looked at if nothing happens before."""
+        config = self.config
+        due: float | None = None
+        match job.state:
+            case JobState.QUEUED if job.queue_key is None:
+                due = job.not_before
+            case JobState.ASSIGNED:
+                due = job.since + config.start_timeout_s
+            case JobState.RUNNING if job.time_limit_s is not None and job.started_at is not None:
+                due = job.started_at + job.time_limit_s
+            case JobState.STOPPING if job.reason != Reason.STOP_TIMEOUT:
+                due = job.since + config.stop_timeout_s
+            case JobState.DIAGNOSING:
+                due = job.since + config.diagnosis_wait_s
+            case _:
+                pass
+        return due
+
+    def set_timer(self, job: Job) -> None:
+        """Remember the job's deadline."""
+        due = self.deadline(job)
+        if due is not None:
+            heappush(self.timers, (due, job.id))
+
+    def next_timer(self) -> float | None:
+        """Return the earliest deadline that still holds, dropping those that do not."""
+        while self.timers:
+            due, job_id = self.timers[0]
+            job = self.jobs.get(job_id)
+            if job is not None and self.deadline(job) == due:
+                return due
+            heappop(self.timers)
+        return None
+
+    def take_due(self) -> list[Job]:
+        """Return the jobs whose deadline has come, in the order of (deadline, id)."""
+        due: list[Job] = []
+        while (first := self.next_timer()) is not None and first <= self.at:
+            due.append(self.jobs[heappop(self.timers)[1]])
+        return due
+
+    # --- ownership ---
+
+    def lease(self, job: Job) -> None:
+        """The job's members hold their GPUs (and the first one its master port)."""
+        for member in job.members:
+            node = self.nodes[member.node]
+            for gpu in member.gpus:
+                assert gpu not in node.owner, f"GPU {gpu} of {node.name} has an owner"
+                node.owner[gpu] = job.id
+        self.nodes[job.members[0].node].ports[job.master_port] = job.id
+        self.tenant_gpus[job.tenant] = self.tenant_gpus.get(job.tenant, 0) + job.gpus_total
+
+    def unlease(self, job: Job) -> None:
+        """The gang's last member has ended: all of its GPUs are free."""
+        for member in job.members:
+            node = self.nodes[member.node]
+            for gpu in member.gpus:
+                del node.owner[gpu]
+            if node.schedulable:
+                self.capacity.give(node.name, tuple(g for g in member.gpus if g in node.gpus))
+        self.nodes[job.members[0].node].ports.pop(job.master_port, None)
+        left = self.tenant_gpus[job.tenant] - job.gpus_total
+        if left:
+            self.tenant_gpus[job.tenant] = left
+        else:
+            del self.tenant_gpus[job.tenant]
+        self.capacity.epoch += 1
+
+    # --- snapshots ---
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state as a JSON object; what follows from it is left out."""
+        assert not self.dirty_jobs, "a snapshot stands between two entries"
+        return {
+            "core_version": CORE_VERSION,
+            "pool": self.pool,
+            "config": self.config.to_json(),
+            "seq": self.seq,
+            "at": self.at,
+            "jobs": [_job_to_json(j) for j in self.jobs.values()],
+            "nodes": [_node_to_json(n) for n in self.nodes.values()],
+            "ended": dict(self.ended),
+            "early": {k: [input_to_json(i) for i in v] for k, v in self.early.items()},
+            "cancels": dict(self.cancels),
+            "arrivals": self.arrivals,
+            "joins": self.joins,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any], policy_of: Any) -> PoolState:
+        """Return the state of a JSON object; `policy_of` maps a policy's name to the policy."""
+        config = PoolConfig.from_json(value["config"])
+        state = cls(value["pool"], config, policy_of(config.policy))
+        state.seq, state.at = value["seq"], value["at"]
+        state.ended, state.cancels = dict(value["ended"]), dict(value["cancels"])
+        state.early = {k: [input_from_json(i) for i in v] for k, v in value["early"].items()}
+        state.early_count = sum(len(v) for v in state.early.values())
+        state.arrivals, state.joins = value["arrivals"], value["joins"]
+        state.nodes = {n["name"]: _node_from_json(n) for n in value["nodes"]}
+        state.jobs = {j["id"]: _job_from_json(j) for j in value["jobs"]}
+        for node in state.nodes.values():
+            node.owner.clear()
+            node.ports.clear()
+        for job in state.jobs.values():
+            if job.state in HOLDS_GPUS:
+                state.lease(job)
+        for node in state.nodes.values():
+            state.refresh_capacity(node)
+        for job in state.jobs.values():
+            if job.state is JobState.QUEUED and job.queue_key is not None:
+                job.queue_key = None
+                state.enqueue(job)
+            state.set_timer(job)
+        return state
+
+
+_JOB_FIELDS: Final = tuple(f.name for f in fields(Job))
+_NODE_FIELDS: Final = tuple(f.name for f in fields(Node))
+_MEMBER_FIELDS: Final = tuple(f.name for f in fields(Member))
+
+
+def _job_to_json(job: Job) -> dict[str, Any]:
+    out = {name: getattr(job, name) for name in _JOB_FIELDS}
+    out["state"] = job.state.value
+    out["place"] = list(job.place)
+    out["avoid"], out["suspects"] = list(job.avoid), list(job.suspects)
+    out["members"] = [{n: getattr(m, n) for n in _MEMBER_FIELDS} for m in job.members]
+    out["diagnosis"] = input_to_json(job.diagnosis) if job.diagnosis is not None else None
+    out["queue_key"] = True if job.queue_key is not None else None
+    out["queue_kind"] = None
+    return out
+
+
+def _job_from_json(value: dict[str, Any]) -> Job:
+    given = dict(value)
+    given["state"] = JobState(given["state"])
+    given["place"] = tuple(given["place"])
+    given["avoid"], given["suspects"] = tuple(given["avoid"]), tuple(given["suspects"])
+    given["members"] = [Member(**{**m, "gpus": tuple(m["gpus"])}) for m in given["members"]]
+    diagnosis = given["diagnosis"]
+    given["diagnosis"] = input_from_json(diagnosis) if diagnosis is not None else None
+    given["queue_key"] = () if given["queue_key"] else None
+    return Job(**given)
+
+
+def _node_to_json(node: Node) -> dict[str, Any]:
+    out = {name: getattr(node, name) for name in _NODE_FIELDS}
+    out["applied"] = list(node.applied)
+    out["gpus"] = [[i, c[0], c[1]] for i, c in node.gpus.items()]
+    out["owner"], out["ports"] = {}, {}
+    out["strikes"], out["told"] = list(node.strikes), list(node.told)
+    return out
+
+
+def _node_from_json(value: dict[str, Any]) -> Node:
+    given = dict(value)
+    given["applied"] = tuple(given["applied"])
+    given["gpus"] = {i: (kind, memory) for i, kind, memory in given["gpus"]}
+    given["owner"], given["ports"] = {}, {}
+    given["strikes"], given["told"] = tuple(given["strikes"]), tuple(given["told"])
+    return Node(**given)

@@ -1,0 +1,148 @@
+"""One step of a pool: inputs in, decisions out; the same for the dispatcher, the simulator, the replayer and the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schedmate.schemas.states import JobState
+from schedmate.services.dispatcher.core.apply import apply
+from schedmate.services.dispatcher.core.decisions import Decision, NodeMarked, Release, Stop
+from schedmate.services.dispatcher.core.fold import FoldError, fold
+from schedmate.services.dispatcher.core.inputs import Input
+from schedmate.services.dispatcher.core.lifecycle import Emit, advance
+from schedmate.services.dispatcher.core.schedule import schedule
+from schedmate.services.dispatcher.core.state import PoolState
+
+
+class CorePoisonedError(Exception):
+    """Folding or deciding broke on something that is no refusal. The state is unusable: recover it, then refuse the input."""
+
+    def __init__(self, index: int | None, error: Exception) -> None:
+        super().__init__(f"the core broke {'while deciding' if index is None else f'on input {index}'}: {error!r}")
+        self.index = index
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a step came to: inputs in their canonical order, which of them were refused (place → error), and the decisions."""
+
+    inputs: tuple[Input, ...]
+    refused: dict[int, str]
+    decisions: tuple[Decision, ...]
+
+
+def canonical(inputs: Sequence[Input]) -> list[Input]:
+    """Order a batch: starts, ends, node changes, cancels, arrivals, estimates; ties as they came."""
+    return sorted(inputs, key=lambda i: i.RANK)
+
+
+def step(state: PoolState, inputs: Sequence[Input], at: float) -> Step:
+    """Advance the pool by one entry.
+
+    Args:
+        state: the pool; changed in place.
+        inputs: everything that has arrived, in the order of its offsets.
+        at: the time the core is told, Unix seconds; an earlier one than before counts as before.
+
+    Raises:
+        CorePoisonedError: see there.
+    """
+    ordered = canonical(inputs)
+    begin(state, at)
+    refused: dict[int, str] = {}
+    for index, value in enumerate(ordered):
+        try:
+            fold(state, value)
+        except FoldError as error:
+            refused[index] = str(error)
+        except Exception as error:
+            raise CorePoisonedError(index, error) from error
+    try:
+        decisions = decide(state)
+    except Exception as error:
+        raise CorePoisonedError(None, error) from error
+    return Step(tuple(ordered), refused, tuple(decisions))
+
+
+def begin(state: PoolState, at: float) -> None:
+    """Open the next entry at this time."""
+    state.seq += 1
+    state.at = max(state.at, at)
+
+
+def recover(
+    state: PoolState, inputs: Sequence[Input], refused: set[int], decisions: Sequence[Decision], at: float
+) -> None:
+    """Fold a recorded entry: its inputs and its decisions; the policy is not asked."""
+    begin(state, at)
+    for index, value in enumerate(inputs):
+        if index not in refused:
+            fold(state, value)
+    for index, decision in enumerate(decisions):
+        apply(state, decision, index)
+    _admit_due(state)
+    close(state)
+
+
+def close(state: PoolState) -> None:
+    """Between two entries nothing is half done."""
+    state.dirty_jobs.clear()
+    state.dirty_nodes.clear()
+    state.releases.clear()
+    state.stops.clear()
+
+
+def _admit_due(state: PoolState) -> None:
+    """Jobs whose back-off has run out compete again. Deciding does the same in `advance`; it is no decision of its own."""
+    for job in state.take_due():
+        if job.state is JobState.QUEUED and job.queue_key is None:
+            state.enqueue(job)
+        else:
+            state.set_timer(job)
+
+
+def decide(state: PoolState) -> list[Decision]:
+    """Decide what follows from what was folded."""
+    out: list[Decision] = []
+
+    def emit(decision: Decision) -> None:
+        apply(state, decision, len(out))
+        out.append(decision)
+
+    state.more = False
+    _mark_nodes(state, emit)
+    for job in state.take_due():
+        state.touch(job)
+    while state.dirty_jobs:
+        job_id = next(iter(state.dirty_jobs))
+        del state.dirty_jobs[job_id]
+        live = state.jobs.get(job_id)
+        if live is not None:
+            advance(state, live, emit)
+    for release in dict.fromkeys(state.releases):
+        emit(Release(*release))
+    for node, job_id, attempt, member in dict.fromkeys(state.stops):
+        emit(Stop(node, job_id, attempt, member, state.config.stop_grace_s))
+    schedule(state, emit, lambda: len(out) >= state.config.decisions_max)
+    close(state)
+    return out
+
+
+def _mark_nodes(state: PoolState, emit: Emit) -> None:
+    for name in state.dirty_nodes:
+        node = state.nodes[name]
+        alive, draining, cordoned, unreachable = node.told
+        if node.cordon_wanted is not None:
+            emit(NodeMarked(name, "cordoned", node.cordon_wanted))
+        elif (draining or cordoned) and not node.draining and node.cordoned is None:
+            emit(NodeMarked(name, "uncordoned"))
+        if node.draining and not draining:
+            emit(NodeMarked(name, "drained"))
+        if alive and not node.alive:
+            emit(NodeMarked(name, "lost"))
+        elif node.unreachable and not unreachable:
+            emit(NodeMarked(name, "unreachable"))
+        elif (node.alive and not alive) or (unreachable and not node.unreachable):
+            emit(NodeMarked(name, "joined"))
