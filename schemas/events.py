@@ -453,6 +453,18 @@ class NodeLost(NodeDecision):
     NAME = "node.lost"
 
 
+class NodeJoined(NodeDecision):
+    """The node reports (again) and is used."""
+
+    NAME = "node.joined"
+
+
+class NodeUnreachable(NodeDecision):
+    """The node is silent in a pool whose leases never expire: its runs are taken to go on."""
+
+    NAME = "node.unreachable"
+
+
 class MemberAssigned(Event):
     """To one node: start this member. Fenced by `(pool, seq, index)` and the node's `session`."""
 
@@ -741,7 +753,7 @@ EVENTS: Final[tuple[type[Event], ...]] = (
     JobRequested, JobSubmitted, JobCancelRequested, NodeDrainRequested, NodeUndrainRequested, NodeCordonRequested,
     NodeDeathDeclared, CallAudited, JobAnalyzed, RunTimeEstimated, ProgressObserved, RunDiagnosed, JobQueued, JobRejected,
     JobAssigned, JobStarted, JobStopping, JobDiagnosing, JobRequeued, JobSucceeded, JobFailed, JobCancelled, NodeCordoned,
-    NodeDrained, NodeUncordoned, NodeLost, MemberAssigned, MemberStopOrdered, MemberReleased, JobReasoned, RunStarted,
+    NodeDrained, NodeUncordoned, NodeLost, NodeJoined, NodeUnreachable, MemberAssigned, MemberStopOrdered, MemberReleased, JobReasoned, RunStarted,
     RunExited, RunRefused, NodeReported, NodeFaultObserved, LogChunked, DeadLettered,
 )  # fmt: skip
 
