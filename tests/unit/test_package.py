@@ -1,0 +1,116 @@
+"""The wheel and the sdist hold the program: real files, nothing that only a checkout needs, and one gives the other."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what git would carry, so that building leaves nothing in the tree."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=30,
+    )
+    copy = tmp_path_factory.mktemp("checkout")
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).exists():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
+    return copy
+
+
+def build(source: Path, kind: str, into: Path) -> Path:
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", f"--{kind}", "--outdir", into, source],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = into.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(checkout, "wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def sdist(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(checkout, "sdist", tmp_path_factory.mktemp("sdist"))
+
+
+def names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def test_the_wheel_holds_every_module_of_the_program(wheel: Path):
+    modules = {
+        f"schedmate/{path.relative_to(ROOT)}"
+        for room in ("schemas", "services", "infra")
+        for path in (ROOT / room).rglob("*.py")
+        if path.relative_to(ROOT).parts[:2] != ("infra", "servers") and "node_modules" not in path.parts
+    }
+    modules |= {str(path.relative_to(ROOT)) for path in (ROOT / "schedmate").glob("*.py")}
+    assert {name for name in names(wheel) if name.endswith(".py")} >= modules
+
+
+def test_the_wheel_holds_what_the_program_reads(wheel: Path):
+    read = {
+        f"schedmate/{path.relative_to(ROOT)}"
+        for room in ("schemas", "services")
+        for path in (ROOT / room).rglob("*.toml")
+    }
+    assert "schedmate/schemas/topology.toml" in read
+    assert read | {"schedmate/py.typed"} <= names(wheel)
+
+
+def test_the_wheel_holds_nothing_that_only_a_checkout_needs(wheel: Path):
+    assert {name.split("/")[0] for name in names(wheel)} == {"schedmate"}
+    for unwanted in ("infra/servers", "infra/compose", "infra/asyncapi", "node_modules", "tests", "Dockerfile"):
+        assert not [name for name in names(wheel) if f"/{unwanted}" in name], unwanted
+
+
+def test_what_the_wheel_holds_are_files_and_no_links(wheel: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        kinds = {entry.external_attr >> 28 for entry in archive.infolist()}
+    assert kinds == {0o10}, "regular files have the type 0o10 in their Unix mode"
+
+
+def test_the_sdist_gives_the_wheel_that_the_checkout_gives(wheel: Path, sdist: Path, tmp_path: Path):
+    with tarfile.open(sdist) as archive:
+        assert not [entry.name for entry in archive if not (entry.isreg() or entry.isdir())]
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    (tmp_path / "out").mkdir()
+    assert names(build(source, "wheel", tmp_path / "out")) == names(wheel)
+
+
+def test_an_installed_wheel_can_be_imported(wheel: Path, tmp_path: Path):
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", tmp_path / "site"]
+    subprocess.run([*pip, wheel], check=True, timeout=60, capture_output=True)
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r})\n"
+        "import schedmate.schemas.events, schedmate.schemas.topology\n"
+        "print(schedmate.__file__, len(schedmate.schemas.topology.topology().topics) > 10)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=60, capture_output=True, text=True
+    )
+    assert done.stdout.split() == [str(tmp_path / "site" / "schedmate" / "__init__.py"), "True"]
