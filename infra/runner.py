@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
@@ -50,6 +51,13 @@ _LAG_EVERY_S: Final = 2.0
 _CANCELLED_WITHIN_S: Final = 1.0
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+_handling: ContextVar[Delivery] = ContextVar("schedmate_delivery")
+
+
+def current_delivery() -> Delivery:
+    """Return the delivery whose event the calling handler was given: for headers that no event carries."""
+    return _handling.get()
 
 
 @dataclass(slots=True, eq=False)
@@ -321,6 +329,7 @@ class GroupRunner:
 
     async def _work(self, item: _Item) -> None:
         delivery = item.delivery
+        _handling.set(delivery)  # each delivery is handled in a task, and so in a context, of its own
         with consumer_span(delivery, group=self._group):
             try:
                 envelope = decode(delivery.record)
