@@ -352,23 +352,23 @@ def is_secret(field: FieldInfo) -> bool:
 
 def masked(settings: ServiceSettings) -> dict[str, Any]:
     """Return all settings as plain JSON values, for the log line at start: secrets and URL credentials hidden."""
-    shown: dict[str, Any] = {}
-    for name, field in type(settings).model_fields.items():
-        value = getattr(settings, name)
-        if is_secret(field):
-            shown[name] = None if value is None else HIDDEN
-        elif isinstance(value, str):
-            shown[name] = hide_url_credentials(value)
-        elif value is None or isinstance(value, (bool, int, float)):
-            shown[name] = value
-        else:
-            shown[name] = hide_url_credentials(str(value))
-    return shown
+    plain = settings.model_dump(mode="json")
+    return {name: _shown(field, plain[name]) for name, field in type(settings).model_fields.items()}
+
+
+def _shown(field: FieldInfo, value: Any) -> Any:
+    if is_secret(field):
+        return None if value is None else HIDDEN
+    if isinstance(value, str):
+        return hide_url_credentials(value)
+    if isinstance(value, (list, dict)):
+        return json.loads(hide_url_credentials(json.dumps(value)))
+    return value
 
 
 def hide_url_credentials(text: str) -> str:
     """Return the text with the user part of every URL hidden."""
-    return re.sub(r"(?<=://)[^\s/?#]{0,1000}@", f"{HIDDEN}@", text)
+    return re.sub(r"(?<=://)[^\s/?#\"]{0,1000}@", f"{HIDDEN}@", text)
 
 
 @dataclass(frozen=True, slots=True)

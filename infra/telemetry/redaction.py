@@ -27,6 +27,8 @@ _SECRET_KEY: Final = re.compile(
     r"(?i)(?:^|[_.-])(?:password|passwd|passphrase|pwd|secret|token|authorization|cookie|credentials?|api_?key|access_?key|private_?key|secret_?key)$"
     r"|password|api_?key|private_?key|client_?secret|secret_?access"
 )
+_Compiled = tuple[tuple[str, ...], re.Pattern[str]]
+
 _NAMES_OF_KEYS: Final = frozenset({"idempotency_key", "record_key"})
 
 
@@ -45,9 +47,13 @@ def redact(text: str | bytes) -> str:
         text = f"{text[:TEXT_CHARACTERS_MAX]}\n[dropped: {len(text) - TEXT_CHARACTERS_MAX} characters]"
     if "PRIVATE KEY" in text:
         text = _KEY_BLOCK.sub(REDACTED, text)
-    if len(text) <= LINE_CHARACTERS_MAX and "\n" not in text:
-        return _line(text)
-    return "".join(map(_bounded_line, text.splitlines(keepends=True)))
+    wanted = _triggered(text, _compiled())  # most texts hold no trigger at all
+    if len(text) <= LINE_CHARACTERS_MAX:
+        if not wanted:
+            return text
+        if "\n" not in text:
+            return _line(text, wanted)
+    return "".join([_bounded_line(line, wanted) for line in text.splitlines(keepends=True)])
 
 
 def redact_value(key: str, value: Any, depth: int = 0) -> Any:
@@ -93,17 +99,21 @@ def _as_text(value: object) -> str:
         return f"[dropped: {type(value).__name__} whose text failed with {type(error).__name__}]"
 
 
-def _bounded_line(line: str) -> str:
-    if len(line) <= LINE_CHARACTERS_MAX:
-        return _line(line)
-    return f"[dropped: a line of {len(line)} characters]" + ("\n" if line.endswith("\n") else "")
+def _triggered(text: str, formats: Sequence[_Compiled]) -> Sequence[_Compiled]:
+    lowered = text.lower()
+    return [one for one in formats if any(trigger in lowered for trigger in one[0])]
 
 
-def _line(line: str) -> str:
-    lowered = line.lower()
-    for triggers, pattern in _compiled():
-        if any(trigger in lowered for trigger in triggers):
-            line = pattern.sub(_replaced, line)
+def _bounded_line(line: str, wanted: Sequence[_Compiled]) -> str:
+    if len(line) > LINE_CHARACTERS_MAX:
+        content = line.rstrip("\r\n")
+        return f"[dropped: a line of {len(content)} characters]{line[len(content) :]}"
+    return _line(line, _triggered(line, wanted)) if wanted else line
+
+
+def _line(line: str, wanted: Sequence[_Compiled]) -> str:
+    for _, pattern in wanted:
+        line = pattern.sub(_replaced, line)
     return line
 
 
@@ -131,6 +141,6 @@ def _harmless(value: str) -> bool:
 
 
 @cache
-def _compiled() -> tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]:
+def _compiled() -> tuple[_Compiled, ...]:
     formats: tuple[SecretFormat, ...] = (*TOKENS, *CONTEXTS)
     return tuple((one.triggers, re.compile(one.pattern)) for one in formats)

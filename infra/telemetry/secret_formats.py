@@ -50,7 +50,7 @@ TOKENS: Final[tuple[SecretFormat, ...]] = (
     SecretFormat("Azure service bus key", ("sharedaccesskey",), r"(?i)sharedaccesskey=(?P<secret>[A-Za-z0-9+/=]{20,})"),
     SecretFormat(
         "Azure client secret",
-        ("8q~", "7q~", "~"),
+        ("8q~", "7q~"),
         r"(?<![A-Za-z0-9_~.-])[A-Za-z0-9_~.-]{3}[78]Q~[A-Za-z0-9_~.-]{31,34}(?![A-Za-z0-9_~.-])",
     ),
     SecretFormat("GitHub token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), _START + r"gh[pousr]_[A-Za-z0-9]{20,}"),
@@ -170,7 +170,12 @@ CONTEXTS: Final[tuple[SecretFormat, ...]] = (
     SecretFormat(
         "password",
         ("pass", "pwd"),
-        r"(?i)(?:password|passwd|passphrase|(?<![a-z])pwd|(?<![a-z])pass|_pass)[A-Za-z0-9_]{0,20}['\"]?\s{0,4}(?::=|=>|=|:)\s{0,4}"
+        r"(?i)(?:password|passwd|passphrase)[A-Za-z0-9_]{0,20}['\"]?\s{0,4}(?::=|=>|=|:)\s{0,4}" + _VALUE,
+    ),
+    SecretFormat(
+        "password by its short names",  # not `pass=12` of a training log, nor the working directory that PWD is too
+        ("pass", "pwd"),
+        r"(?i)(?<![a-z])(?:[a-z0-9]{1,30}_)?(?:pass|pwd)['\"]?\s{0,4}(?::=|=>|=|:)\s{0,4}(?![\d.,]{1,20}(?![^\s,;]))(?!['\"]?[/~.])"
         + _VALUE,
     ),
     SecretFormat(
