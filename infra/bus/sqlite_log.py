@@ -14,7 +14,7 @@ from schedmate.infra.bus.port import Bounds, MissingTopicError, Partition, Topol
 from schedmate.schemas.topology import Topic
 from schedmate.schemas.wire import Delivery, Record
 
-_OFFSET_BITS: Final = 40
+OFFSET_BITS: Final = 40
 _POLL_BYTES_MAX: Final = 8 * 1024 * 1024
 _EXPIRED_PER_PASS_MAX: Final = 2000
 
@@ -101,7 +101,7 @@ def append(db: sqlite3.Connection, known: Layout, records: Sequence[Record], at:
             ends[number] = db.execute("SELECT next FROM partitions WHERE id = ?", (number,)).fetchone()[0]
         offset = ends[number]
         ends[number] = offset + 1
-        rows.append((number << _OFFSET_BITS | offset, at, record.key, _pack(record.headers), record.value))
+        rows.append((number << OFFSET_BITS | offset, at, record.key, _pack(record.headers), record.value))
         written.append(Written(partition, offset))
     db.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?)", rows)
     db.executemany("UPDATE partitions SET next = ? WHERE id = ?", [(end, number) for number, end in ends.items()])
@@ -132,7 +132,7 @@ def fetch(
         end = bounds[partition].end
         if partition in paused or not bounds[partition].earliest <= start < end:
             continue
-        base = known.id(partition) << _OFFSET_BITS
+        base = known.id(partition) << OFFSET_BITS
         rows = db.execute(
             "SELECT id, key, headers, value FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
             (base | start, base | end, room),
@@ -153,7 +153,7 @@ def expire(db: sqlite3.Connection, now: float) -> None:
         "SELECT p.id, p.earliest, p.next, t.retention_s FROM partitions p JOIN topics t ON t.name = p.topic "
         "WHERE t.cleanup = 'delete' AND p.earliest < p.next"
     ).fetchall():
-        base, first_kept = number << _OFFSET_BITS, earliest
+        base, first_kept = number << OFFSET_BITS, earliest
         for row_id, at in db.execute(
             "SELECT id, at FROM records WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
             (base | earliest, base | end, _EXPIRED_PER_PASS_MAX),
