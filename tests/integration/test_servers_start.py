@@ -24,7 +24,7 @@ from pymongo.write_concern import WriteConcern
 
 from tests.servers import OWN_KAFKA, OWN_MONGO, KafkaServer, MongoServer, shared
 
-pytestmark = [pytest.mark.servers, pytest.mark.enable_socket]
+pytestmark = pytest.mark.servers
 
 MIB = 1024 * 1024
 

@@ -232,7 +232,8 @@ def kubernetes_variables(service: str) -> set[str]:
     (shared,) = every("ConfigMap")
     each = container(service)
     secrets = {secret["metadata"]["name"]: secret["stringData"] for secret in documents(BASE / "secrets.example.yaml")}
-    names = {variable["name"] for variable in each.get("env", [])}
+    # POD_*: only there to be put into the value of another.
+    names = {variable["name"] for variable in each.get("env", []) if not variable["name"].startswith("POD_")}
     for source in each["envFrom"]:
         if "secretRef" in source:
             names |= set(secrets[source["secretRef"]["name"]])
