@@ -1,0 +1,132 @@
+"""Progress read from lines of known formats."""
+
+from __future__ import annotations
+
+import pytest
+
+from schedmate.schemas.events import Phase
+from schedmate.services.log_monitor.formats import sight
+from schedmate.services.log_monitor.progress import Hints, Progress, Snapshot, fold, snapshot
+
+
+def follow(*lines: str, every_s: float = 1.0, hints: Hints = Hints()) -> Snapshot:  # noqa: B008 - frozen
+    progress = Progress()
+    for number, line in enumerate(lines):
+        seen = sight(line)
+        if seen is not None:
+            fold(progress, seen, number * every_s)
+    return snapshot(progress, hints)
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "total"),
+    [
+        ("step 12/100", 12, 100),
+        ("Step: 12 / 100 loss=0.1", 12, 100),
+        ("[INFO] step=12 of 100", 12, 100),
+        ("iteration      110/  250000 | lm loss: 2.49E+00", 110, 250000),
+        ("global_step: 240, lr: 0.1", 240, None),
+        ("iter 10: loss 10.42, time 563.42ms", 10, None),
+        ('{"current_steps": 760, "total_steps": 800, "loss": 1.5}', 760, 800),
+        ("  2%|2| 30/1404 [01:42<1:18:19,  3.42s/it]", 30, 1404),
+        ("steps:  15%|#5 | 2430/16000 [1:12:54<6:47:06,  1.80s/it, avr_loss=0.110]", 2430, 16000),
+        ("Training: |          | 26/? [00:00<?,  2.66it/s, loss=2.74]", 26, None),
+        ("1,200 steps", None, None),
+    ],
+)
+def test_a_line_that_counts_steps_is_understood(line, step, total):
+    far = follow(line)
+    assert (far.step, far.total_steps) == (step, total)
+
+
+@pytest.mark.parametrize(
+    ("lines", "step", "total", "epoch"),
+    [
+        (["Epoch 2/5", "20/82 [==>.......] - ETA: 9s - loss: 0.7"], 102, 410, 2),
+        (["Epoch [2][200/14659] lr: 0.01, loss: 1.2"], 14859, None, 2),
+        (["Epoch 1:  30%|### | 72/240 [01:14<02:53, 1.03s/it, train_loss=0.9]"], 312, None, 1),
+        (["Start training for 400 epochs", "Epoch: [71]  [1200/5004]  loss: 0.4"], 71 * 5004 + 1200, 400 * 5004, 71),
+        (["epoch 3/10 loss=0.2"], None, None, 3),
+    ],
+)
+def test_steps_within_an_epoch_become_steps_of_the_job(lines, step, total, epoch):
+    far = follow(*lines)
+    assert (far.step, far.total_steps, far.epoch) == (step, total, epoch)
+
+
+def test_epoch_lines_alone_give_a_fraction_and_a_remaining_time():
+    far = follow(*[f"epoch {n}/10 loss={1 / n:.3f}" for n in range(1, 6)], every_s=10)
+    assert far.fraction == pytest.approx(0.5)
+    assert far.eta_s == pytest.approx(50.0)
+    assert far.steps_per_sec is None
+
+
+def test_the_rate_is_our_own_from_the_times_of_the_lines():
+    far = follow(*[f"step {n}/100" for n in range(1, 21)], every_s=2)
+    assert far.steps_per_sec == pytest.approx(0.5)
+    assert far.eta_s == pytest.approx(160)
+
+
+def test_a_printed_rate_serves_until_there_are_three_observations():
+    far = follow("step 1/100, 4.0 it/s")
+    assert far.steps_per_sec == 4.0
+    assert far.eta_s == pytest.approx(24.75)
+
+
+@pytest.mark.parametrize(
+    ("line", "loss"),
+    [
+        ("step 1/9 loss=0.25", 0.25),
+        ("{'loss': 2.7839, 'learning_rate': 1.9e-05, 'epoch': 0.04}", 2.7839),
+        ("iteration 1/9 | lm loss: 2.490000E+00 | loss scale: 1.0", 2.49),
+        ("Epoch [1][47/146] loss_ins: 0.9203, loss_cate: 0.4443, loss: 1.3585", 1.3585),
+        ("step 1/9 loss=nan", None),
+        ("val_loss: 0.3 step 1/9", None),
+    ],
+)
+def test_the_training_loss_is_taken_and_no_other(line, loss):
+    assert follow(line).loss == loss
+
+
+def test_an_evaluation_bar_changes_the_phase_and_not_the_progress():
+    far = follow("step 50/100 loss=0.5", "Evaluating:  40%|#### | 4/10 [00:01<00:02, 3.0it/s]")
+    assert (far.step, far.phase) == (50, Phase.EVAL)
+
+
+def test_preparation_is_a_phase_of_its_own():
+    assert follow(
+        "Tokenizing Prompts (num_proc=64):  30%|###| 108000/359152 [00:45<01:44, 2401.00 examples/s]"
+    ) == Snapshot(phase=Phase.DATA_PREP)
+
+
+def test_the_end_is_recognised():
+    far = follow("step 99/100 loss=0.1", "Training complete.")
+    assert (far.phase, far.fraction, far.eta_s) == (Phase.DONE, 1.0, 0.0)
+
+
+def test_the_jobs_source_gives_the_total_that_the_log_does_not():
+    far = follow("iter 10: loss 1.0", hints=Hints(total_steps=1000))
+    assert (far.total_steps, far.fraction) == (1000, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("saved checkpoint to /ck/step_400.pt", "/ck/step_400.pt"),
+        ("Saving model checkpoint to out/checkpoint-500.", "out/checkpoint-500"),
+        ("saving checkpoint: /data/x.safetensors", "/data/x.safetensors"),
+        ("saving progress bar state", None),
+        ("step 4/9 loss=0.2", None),
+    ],
+)
+def test_a_saved_checkpoint_is_noticed(line, path):
+    seen = sight(line)
+    assert (seen.checkpoint if seen else None) == path
+
+
+@pytest.mark.parametrize(
+    "text", ["", "hello", "1/2", "100%", "Epoch", "|", "step", "[1/2]", "9" * 400 + "/" + "9" * 400]
+)
+def test_a_line_that_shows_nothing_gives_nothing_odd(text):
+    far = follow(text)
+    assert far.step is None or far.step >= 0
