@@ -2,7 +2,9 @@
 # (make servers, make test-servers) need Java 17, Maven, Go, g++ and Node 20 besides.
 
 .DEFAULT_GOAL := help
-PYTHON ?= python3
+# The first of these that is new enough; `make PYTHON=...` names another.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+  $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
@@ -17,21 +19,22 @@ help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 
 setup: $(STAMP)  ## make .venv with everything at its locked version
+	@echo "$(VENV) is ready"
 
 # The lock's hashes cover every download; the project itself is linked in, built by the setuptools of the lock.
 $(STAMP): requirements/dev.txt pyproject.toml
-	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
-	  || { echo "Python 3.11 or newer with venv is needed (Debian: python3-venv); name another with make PYTHON=python3.12" >&2; exit 1; }
+	@$(or $(PYTHON),false) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "Python 3.11 or newer with venv is needed (Debian: python3-venv); make PYTHON=... names one" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing the locked requirements"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/dev.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## run the whole system in this one process on a dozen real jobs
 	@$(BIN)/schedmate demo
 
-test: lint types layers fresh unit  ## everything but the real servers
+test: lint types layers fresh unit  ## everything but the real servers: the gates, then the tests
 
 test-servers: $(STAMP) $(NODE_MODULES)  ## start the real servers and run the tests that need them
 	@infra/servers/servers up

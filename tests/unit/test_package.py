@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("schemas", "services", "infra")
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +35,32 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
     return copy
+
+
+def program_modules() -> list[Path]:
+    """Return the modules that are installed: all but the servers, which only a checkout starts."""
+    rooms = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    inside = [path for path in rooms if not {"servers", "node_modules"} & set(path.relative_to(ROOT).parts)]
+    return inside + [
+        path
+        for path in (ROOT / "schedmate").rglob("*.py")
+        if path.relative_to(ROOT / "schedmate").parts[0] not in ROOMS
+    ]
+
+
+def imports(path: Path) -> set[str]:
+    """Return the names of the top-level packages that a module imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def normal(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def build(source: Path, kind: str, into: Path) -> Path:
@@ -60,14 +91,26 @@ def names(wheel: Path) -> set[str]:
         return {name for name in archive.namelist() if ".dist-info/" not in name}
 
 
+def test_every_import_of_the_program_is_a_declared_dependency():
+    """A plain `pip install .` has the direct dependencies and what they bring; what we import is ours to declare."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    declared = {normal(re.split(r"[^A-Za-z0-9._-]", text, maxsplit=1)[0]) for text in project["dependencies"]}
+    brought = {"starlette": "fastapi", "pydantic_core": "pydantic"}  # named in its owner's own documentation and types
+    distributions = packages_distributions()
+    undeclared = {
+        (imported, str(path.relative_to(ROOT)))
+        for path in program_modules()
+        for imported in imports(path) - sys.stdlib_module_names - {"schedmate", "__future__"}
+        if not declared & {normal(name) for name in [*distributions.get(imported, []), brought.get(imported, "")]}
+    }
+    assert undeclared == set()
+
+
 def test_the_wheel_holds_every_module_of_the_program(wheel: Path):
     modules = {
-        f"schedmate/{path.relative_to(ROOT)}"
-        for room in ("schemas", "services", "infra")
-        for path in (ROOT / room).rglob("*.py")
-        if path.relative_to(ROOT).parts[:2] != ("infra", "servers") and "node_modules" not in path.parts
+        str(path if path.parts[0] == "schedmate" else Path("schedmate") / path)
+        for path in (module.relative_to(ROOT) for module in program_modules())
     }
-    modules |= {str(path.relative_to(ROOT)) for path in (ROOT / "schedmate").glob("*.py")}
     assert {name for name in names(wheel) if name.endswith(".py")} >= modules
 
 
