@@ -41,6 +41,7 @@ COLLECTION_RIGHTS: Final[dict[str, CollectionRights]] = {
     "pool_published": CollectionRights(("dispatcher",)),
     "pool_config": CollectionRights(("dispatcher",)),
     "trackers": CollectionRights(("log-monitor",)),
+    "node_failures": CollectionRights(("log-monitor",)),
 }
 
 

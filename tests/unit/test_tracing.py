@@ -1,0 +1,377 @@
+"""Traces: ids always exist, contexts pass through unchanged where nothing records, each service has its own name."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+
+import httpx
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import SpanKind
+
+from schedmate.infra.telemetry import names, tracing
+from schedmate.infra.telemetry.http import TracedApp, add_traceparent
+from schedmate.infra.telemetry.recorded import Edge, RecordedSpans, roots
+from schedmate.infra.telemetry.redaction import REDACTED
+from schedmate.infra.telemetry.tracing import (
+    Tracing,
+    consumer_span,
+    current_service,
+    current_trace_id,
+    current_traceparent,
+    new_traceparent,
+    parse_traceparent,
+    producer_span,
+    setup_tracing,
+    span,
+    span_from,
+    trace_id,
+    tracing_from_environment,
+)
+from schedmate.schemas.events import MemberReleased
+from schedmate.schemas.wire import Delivery, Envelope, Record
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]")
+
+VALID = [
+    (PARENT, TRACE),
+    (f"00-{TRACE}-b7ad6b7169203331-00", TRACE),
+    (f"cc-{TRACE}-b7ad6b7169203331-01-what-the-future-holds", TRACE),
+    (f"00-{TRACE}-b7ad6b7169203331-ff", TRACE),
+]
+MALFORMED = [
+    None,
+    "",
+    "garbage",
+    PARENT[:-1],
+    PARENT.upper(),
+    PARENT + "-more",
+    f"ff-{TRACE}-b7ad6b7169203331-01",
+    f"00-{'0' * 32}-b7ad6b7169203331-01",
+    f"00-{TRACE}-{'0' * 16}-01",
+    f"00-{TRACE[:-1]}g-b7ad6b7169203331-01",
+    f"00-{TRACE}-b7ad6b7169203331-0\uff11",
+    f"00 {TRACE} b7ad6b7169203331 01",
+    "-" * 55,
+]
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch):
+    for variable in (
+        *tracing.ENDPOINT_VARIABLES,
+        "OTEL_SDK_DISABLED",
+        "OTEL_TRACES_EXPORTER",
+        "OTEL_TRACES_SAMPLER",
+        "OTEL_RESOURCE_ATTRIBUTES",
+    ):
+        monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.fixture
+def spans() -> RecordedSpans:
+    return RecordedSpans()
+
+
+def recording(service: str, spans: RecordedSpans, **further) -> Tracing:
+    return Tracing(service, exporter=spans, batched=False, **further)
+
+
+def record(traceparent: str | None = PARENT) -> Record:
+    headers = (("traceparent", traceparent.encode()),) if traceparent is not None else ()
+    return Record("schedmate.jobs", b"job-1", b"{}", headers)
+
+
+def envelope(traceparent: str | None) -> Envelope[MemberReleased]:
+    event = MemberReleased(pool="p", seq=1, index=0, term=1, node="n1", job_id="j", run_id="r", attempt=1, member=0)
+    return Envelope("id-1", "schedmate/dispatcher", 1.0, event, traceparent)
+
+
+@pytest.mark.parametrize(("traceparent", "wanted"), VALID)
+def test_a_valid_traceparent_gives_its_trace_id(traceparent, wanted):
+    assert trace_id(traceparent) == wanted
+
+
+@pytest.mark.parametrize("traceparent", MALFORMED)
+def test_a_malformed_traceparent_is_none_and_begins_a_new_trace(traceparent):
+    assert parse_traceparent(traceparent) is None
+    assert trace_id(traceparent) == ""
+    with span_from(traceparent, names.PROCESS):
+        assert TRACEPARENT.fullmatch(current_traceparent())
+
+
+def test_trace_ids_exist_without_an_exporter_and_last_for_the_span():
+    assert current_trace_id() == ""
+    assert TRACEPARENT.fullmatch(new_traceparent())
+    with span(names.ANALYZE):
+        first = current_traceparent()
+        with span(names.LLM_CALL):
+            assert current_traceparent() == first
+        assert current_trace_id() == trace_id(first)
+    with span(names.ANALYZE):
+        assert current_trace_id() != trace_id(first)
+    assert current_trace_id() == ""
+
+
+@pytest.mark.parametrize(
+    "carrier", [record(), Delivery(record(), 3, 7), envelope(PARENT)], ids=["record", "delivery", "envelope"]
+)
+def test_a_service_that_records_nothing_passes_the_context_on_unchanged(carrier):
+    with consumer_span(carrier):
+        assert current_traceparent() == PARENT
+
+
+def test_an_unsampled_trace_stays_unsampled_through_a_service_that_records_nothing():
+    unsampled = f"00-{TRACE}-b7ad6b7169203331-00"
+    with consumer_span(record(unsampled)):
+        assert current_traceparent() == unsampled
+
+
+def test_a_record_without_a_traceparent_begins_a_trace():
+    with consumer_span(record(None)):
+        assert TRACEPARENT.fullmatch(current_traceparent())
+
+
+def test_the_edges_of_a_trace_over_two_services_in_one_process(spans):
+    with recording("ingest", spans).active(), span(names.SUBMIT), producer_span("schedmate.jobs"):
+        sent = current_traceparent()
+    with (
+        recording("dispatcher", spans).active(),
+        consumer_span(record(sent), group="schedmate.dispatcher"),
+        span(names.STORE_CALL),
+    ):
+        pass
+    assert spans.edges(trace_id(sent)) == {
+        Edge("ingest", "submit", "ingest", "publish"),
+        Edge("ingest", "publish", "dispatcher", "process"),
+        Edge("dispatcher", "process", "dispatcher", "store"),
+    }
+    assert [root.name for root in roots(spans.spans(trace_id(sent)))] == ["submit"]
+
+
+def test_a_consumer_span_follows_the_conventions_for_messaging(spans):
+    with (
+        recording("worker", spans).active(),
+        consumer_span(Delivery(record(), 3, 7), group="schedmate.worker", node="n1"),
+    ):
+        pass
+    (found,) = spans.spans()
+    assert found.parent_id == "b7ad6b7169203331"
+    assert dict(found.attributes) == {
+        "messaging.system": "kafka",
+        "messaging.destination.name": "schedmate.jobs",
+        "messaging.destination.partition.id": "3",
+        "messaging.kafka.offset": 7,
+        "messaging.kafka.message.key": "job-1",
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "process",
+        "messaging.consumer.group.name": "schedmate.worker",
+        "schedmate.node": "n1",
+    }
+
+
+def test_an_envelope_tells_its_event_job_and_pool(spans):
+    with recording("worker", spans).active(), consumer_span(envelope(PARENT)):
+        pass
+    attributes = dict(spans.spans()[0].attributes)
+    assert attributes["cloudevents.event_type"] == "schedmate.member.released.v1"
+    assert (attributes["schedmate.job.id"], attributes["schedmate.pool"], attributes["messaging.message.id"]) == (
+        "j",
+        "p",
+        "id-1",
+    )
+
+
+def test_a_batch_links_to_the_traces_of_its_jobs(spans):
+    with (
+        recording("dispatcher", spans).active(),
+        span_from(None, names.DECIDE_BATCH, links=[PARENT, "garbage", new_traceparent()]),
+    ):
+        pass
+    links = spans.spans()[0].links
+    assert len(links) == 2
+    assert links[0] == TRACE
+
+
+def test_links_are_bounded(spans):
+    many = [new_traceparent() for _ in range(tracing.LINKS_MAX + 50)]
+    with recording("dispatcher", spans).active(), span_from(None, names.DECIDE_BATCH, links=many):
+        pass
+    assert len(spans.spans()[0].links) == tracing.LINKS_MAX
+
+
+def test_an_error_marks_the_span_with_its_class_and_a_redacted_message_and_goes_on(spans):
+    with recording("worker", spans).active(), pytest.raises(ValueError, match="hunter2"), span(names.START_MEMBER):
+        raise ValueError("password=hunter2 is wrong")
+    (found,) = spans.spans()
+    assert found.failed
+    assert dict(found.attributes)["error.type"] == "ValueError"
+
+
+def test_text_from_users_is_redacted_in_attributes_and_none_is_left_out(spans):
+    with (
+        recording("worker", spans).active(),
+        span(names.START_MEMBER, detail="token: a1b2c3d4e5f6a7b8", job_id="j", exit_code=None),
+    ):
+        pass
+    assert dict(spans.spans()[0].attributes) == {"schedmate.detail": f"token: {REDACTED}", "schedmate.job.id": "j"}
+
+
+def test_the_sampler_decides_what_is_recorded_and_ids_exist_all_the_same(spans):
+    with recording("worker", spans, sampler=ALWAYS_OFF).active(), span(names.START_MEMBER):
+        assert TRACEPARENT.fullmatch(current_traceparent())
+    assert spans.spans() == []
+
+
+def test_the_sampler_of_the_environment_is_respected(spans, monkeypatch):
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
+    with recording("worker", spans).active():
+        with span(names.START_MEMBER):
+            assert current_traceparent().endswith("-00")
+        with span_from(PARENT, names.START_MEMBER):
+            assert current_traceparent().endswith("-01")
+    assert [found.trace_id for found in spans.spans()] == [TRACE]
+
+
+async def test_tasks_keep_the_service_that_they_were_started_under(spans):
+    async def work() -> str:
+        await asyncio.sleep(0)
+        return current_service()
+
+    with recording("ingest", spans).active():
+        one = asyncio.create_task(work())
+    with recording("worker", spans).active():
+        two = asyncio.create_task(asyncio.to_thread(current_service))
+    assert (await one, await two, current_service()) == ("ingest", "worker", "schedmate")
+
+
+def test_nothing_is_exported_unless_an_endpoint_is_named(monkeypatch):
+    assert not tracing_from_environment("worker").recording
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    assert not tracing_from_environment("worker").recording
+    monkeypatch.delenv("OTEL_SDK_DISABLED")
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
+    assert not tracing_from_environment("worker").recording
+
+
+def test_setup_makes_a_service_current():
+    async def inside() -> str:
+        setup_tracing("dispatcher")
+        return current_service()
+
+    assert asyncio.run(inside()) == "dispatcher"
+    assert current_service() == "schedmate"
+
+
+def test_the_resource_is_the_services_own_whatever_the_environment_says(spans, monkeypatch):
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "everything")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=x,deployment.environment.name=test")
+    with recording("worker", spans).active(), span(names.START_MEMBER):
+        pass
+    assert spans.spans()[0].service == "worker"
+
+
+def test_a_slow_exporter_never_makes_a_span_wait_and_the_queue_is_bounded():
+    class Stuck(SpanExporter):
+        def __init__(self) -> None:
+            self.taken = 0
+
+        def export(self, spans):
+            self.taken += len(spans)
+            time.sleep(0.2)
+            return SpanExportResult.FAILURE
+
+    exporter = Stuck()
+    slow = Tracing("worker", exporter=exporter)
+    started = time.perf_counter()
+    with slow.active():
+        for _ in range(2000):
+            with span(names.START_MEMBER):
+                pass
+    assert time.perf_counter() - started < 2.0
+    slow.shutdown()
+    assert exporter.taken <= tracing.QUEUE_SPANS_MAX
+
+
+def test_a_span_that_nobody_records_is_cheap():
+    delivery = Delivery(record(), 0, 0)
+
+    def handle() -> float:
+        started = time.perf_counter()
+        for _ in range(2000):
+            with consumer_span(delivery):
+                current_traceparent()
+        return (time.perf_counter() - started) / 2000
+
+    assert min(handle() for _ in range(5)) < 60e-6, "about 8 µs when nothing else runs"
+
+
+# --- HTTP -------------------------------------------------------------------------------------------------------------
+
+
+class Route:
+    path = "/v1/jobs/{job_id}"
+
+
+async def app(scope, receive, send):
+    scope["route"] = Route()
+    if scope["path"] == "/broken":
+        raise RuntimeError("broken")
+    await send({"type": "http.response.start", "status": 503 if scope["path"] == "/busy" else 200, "headers": []})
+    await send({"type": "http.response.body", "body": current_traceparent().encode()})
+
+
+def client() -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(TracedApp(app)), base_url="http://api", event_hooks={"request": [add_traceparent]}
+    )
+
+
+async def test_a_request_continues_the_callers_trace_and_is_named_by_its_route(spans):
+    with recording("ingest", spans).active():
+        async with client() as http:
+            with recording("client", spans).active(), span(names.SUBMIT):
+                sent = current_traceparent()
+                answer = await http.get("/v1/jobs/j1")
+    assert trace_id(answer.text) == trace_id(sent)
+    served = next(found for found in spans.spans() if found.name == "GET /v1/jobs/{job_id}")
+    assert dict(served.attributes) == {
+        "http.request.method": "GET",
+        "http.route": "/v1/jobs/{job_id}",
+        "http.response.status_code": 200,
+    }
+    assert not served.failed
+
+
+async def test_a_request_that_fails_marks_its_span(spans):
+    with recording("ingest", spans).active():
+        async with client() as http:
+            await http.get("/busy")
+            with pytest.raises(RuntimeError):
+                await http.get("/broken")
+    assert [found.failed for found in spans.spans()] == [True, True]
+
+
+async def test_two_traceparents_are_as_good_as_none():
+    async with client() as http:
+        answer = await http.get("/x", headers=[("traceparent", PARENT), ("traceparent", new_traceparent())])
+    assert trace_id(answer.text) not in ("", TRACE)
+
+
+async def test_a_request_keeps_a_traceparent_that_it_already_has():
+    async with client() as http:
+        answer = await http.get("/x", headers={"traceparent": PARENT})
+    assert answer.text == PARENT
+
+
+def test_the_kind_of_a_producer_is_producer():
+    tracer = Tracing("x", exporter=RecordedSpans(), batched=False)
+    with tracer.active(), producer_span("schedmate.jobs"):
+        assert trace.get_current_span().kind is SpanKind.PRODUCER  # type: ignore[attr-defined]
