@@ -381,6 +381,13 @@ class JobStopping(JobDecision):
     intent: str
 
 
+class JobReachabilityChanged(JobDecision):
+    """A node of the job fell silent or came back, in a pool whose leases never expire; the job's state stays."""
+
+    NAME = "job.reachability-changed"
+    run_id: str
+
+
 class JobDiagnosing(JobDecision):
     """The run ended badly, holds no GPU, and waits (bounded) for a diagnosis."""
 
@@ -752,7 +759,7 @@ class DeadLettered(Event):
 EVENTS: Final[tuple[type[Event], ...]] = (
     JobRequested, JobSubmitted, JobCancelRequested, NodeDrainRequested, NodeUndrainRequested, NodeCordonRequested,
     NodeDeathDeclared, CallAudited, JobAnalyzed, RunTimeEstimated, ProgressObserved, RunDiagnosed, JobQueued, JobRejected,
-    JobAssigned, JobStarted, JobStopping, JobDiagnosing, JobRequeued, JobSucceeded, JobFailed, JobCancelled, NodeCordoned,
+    JobAssigned, JobStarted, JobStopping, JobReachabilityChanged, JobDiagnosing, JobRequeued, JobSucceeded, JobFailed, JobCancelled, NodeCordoned,
     NodeDrained, NodeUncordoned, NodeLost, NodeJoined, NodeUnreachable, MemberAssigned, MemberStopOrdered, MemberReleased, JobReasoned, RunStarted,
     RunExited, RunRefused, NodeReported, NodeFaultObserved, LogChunked, DeadLettered,
 )  # fmt: skip

@@ -28,7 +28,7 @@ def arrived(job: str, **given: Any) -> i.JobArrived:
 def report(node: str, gpus: int = 8, **given: Any) -> i.NodeReported:
     base: dict[str, Any] = {
         "session": 1, "boot_id": "boot", "applied_seq": -1, "applied_index": -1, "address": "127.0.0.1", "port_min": 20000,
-        "port_max": 20999, "runs": (), "stopping": False,
+        "port_max": 20999, "lease_s": 30.0, "runs": (), "stopping": False,
     }  # fmt: skip
     kind = given.pop("gpu_type", "a100")
     memory = given.pop("memory_mib", 40960)

@@ -28,6 +28,7 @@ HTTP_CLIENT: Final = "http request"
 PUBLISH: Final = "publish"
 PROCESS: Final = "process"
 DECIDE_BATCH: Final = "decide batch"
+DECIDE: Final = "decide"
 APPEND: Final = "append pool log"
 START_MEMBER: Final = "start member"
 STOP_MEMBER: Final = "stop member"
@@ -62,6 +63,12 @@ SPANS: Final[tuple[SpanName, ...]] = (
         ("dispatcher",),
         "internal",
         "One batch of a pool: fold, decide, append; links to the traces of its jobs.",
+    ),
+    SpanName(
+        DECIDE,
+        ("dispatcher",),
+        "internal",
+        "One assignment or end of a job, in the job's own trace; links to its batch.",
     ),
     SpanName(APPEND, ("dispatcher",), "client", "Appending one entry to the pool's log."),
     SpanName(

@@ -22,10 +22,11 @@ def apply(state: PoolState, decision: Decision, index: int) -> None:
     _APPLY[type(decision)](state, decision, index)
 
 
-def _moved(state: PoolState, decision: Moved, index: int) -> None:  # noqa: ARG001 - one signature for all
+def _moved(state: PoolState, decision: Moved, index: int) -> None:
     job = state.jobs[decision.job]
     event = JobEvent(decision.event)
     before = job.state
+    state.before[index] = before.value
     after = transition(before, event)
     if before is JobState.QUEUED:
         state.dequeue(job)
@@ -33,6 +34,7 @@ def _moved(state: PoolState, decision: Moved, index: int) -> None:  # noqa: ARG0
         state.unlease(job)
     if after in TERMINAL:
         state.ended[job.id] = after.value
+        state.ended_now[job.id] = job
         del state.jobs[job.id]
     job.state, job.reason, job.detail, job.since = after, decision.reason, decision.detail, state.at
     if event is JobEvent.START:
@@ -70,8 +72,9 @@ def _note_requeue(job: Job, decision: Moved) -> None:
         job.avoid = (*job.avoid, decision.avoid)[-AVOID_MAX:]
 
 
-def _noted(state: PoolState, decision: Noted, index: int) -> None:  # noqa: ARG001
+def _noted(state: PoolState, decision: Noted, index: int) -> None:
     job = state.jobs[decision.job]
+    state.before[index] = job.state.value
     job.reason, job.detail = decision.reason, decision.detail
     job.intent = max(job.intent, decision.intent)
     state.set_timer(job)
@@ -94,7 +97,7 @@ def _placed(state: PoolState, decision: Placed, index: int) -> None:
     state.set_timer(job)
 
 
-def _stopped(state: PoolState, decision: Stop, index: int) -> None:  # noqa: ARG001
+def _stopped(state: PoolState, decision: Stop, index: int) -> None:  # noqa: ARG001 - one signature for all
     job = state.jobs.get(decision.job)
     if job is not None and job.attempt == decision.attempt and decision.member < len(job.members):
         job.members[decision.member].stop_ordered = True

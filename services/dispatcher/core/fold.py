@@ -228,6 +228,7 @@ def _reported(state: PoolState, value: NodeReported) -> None:
     node.applied = (value.applied_seq, value.applied_index)
     node.address, node.port_min, node.port_max = value.address, value.port_min, value.port_max
     node.stopping, node.alive, node.unreachable = value.stopping, True, False
+    node.lease_s = value.lease_s
     node.gpus = {g.index: (g.type, g.memory_mib) for g in value.gpus if g.usable}
     node.gpus_reported = len(value.gpus)
     if before != (node.schedulable, node.gpus):
@@ -241,8 +242,16 @@ def says_something_new(state: PoolState, value: NodeReported) -> bool:
     node = state.nodes.get(value.node)
     if node is None or node.session != value.session or not node.alive or node.unreachable:
         return node is None or value.session >= node.session
-    known = (node.boot_id, node.address, node.port_min, node.port_max, node.stopping, node.gpus_reported)
-    told = (value.boot_id, value.address, value.port_min, value.port_max, value.stopping, len(value.gpus))
+    known = (node.boot_id, node.lease_s, node.address, node.port_min, node.port_max, node.stopping, node.gpus_reported)
+    told = (
+        value.boot_id,
+        value.lease_s,
+        value.address,
+        value.port_min,
+        value.port_max,
+        value.stopping,
+        len(value.gpus),
+    )
     if known != told or node.gpus != {g.index: (g.type, g.memory_mib) for g in value.gpus if g.usable}:
         return True
     seen = {(r.job, r.attempt, r.member) for r in value.runs}

@@ -106,6 +106,7 @@ class NodeReported(Input):
     gpus: tuple[Gpu, ...]
     runs: tuple[RunSeen, ...]
     stopping: bool
+    lease_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,7 @@ class Node:
     session: int = 0
     boot_id: str = ""
     applied: tuple[int, int] = (-1, -1)
+    lease_s: float = 0.0
     address: str = ""
     port_min: int = 0
     port_max: int = 0
@@ -171,6 +172,8 @@ class PoolState:
         self.blocked: dict[Kind, tuple[int, str]] = {}
         self.pass_epoch = -1
         self.timers: list[tuple[float, str]] = []
+        self.ended_now: dict[str, Job] = {}  # jobs that ended in the current entry
+        self.before: dict[int, str] = {}  # place of a decision in the current entry -> the job's state before it
         self.dirty_jobs: dict[str, None] = {}
         self.dirty_nodes: dict[str, None] = {}
         self.releases: list[tuple[str, str, int, int]] = []
