@@ -1,0 +1,96 @@
+"""The OpenAPI document: complete, so that a client can be written, and checked, against it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from schedmate.schemas.job import JobRequest
+from schedmate.services.ingest.api.bodies import JSON_TYPE, MULTIPART_TYPE
+from schedmate.services.ingest.models import CommandRequest
+from schedmate.services.ingest.problems import Kind, ProblemDetails, documented
+
+ALWAYS: Final = (Kind.WRONG_HOST, Kind.UNAUTHORIZED, Kind.FORBIDDEN, Kind.RATE, Kind.INTERNAL, Kind.UNAVAILABLE)
+"""What every operation may answer."""
+BODY: Final = (Kind.BAD_REQUEST, Kind.TIMEOUT, Kind.TOO_LARGE, Kind.UNSUPPORTED, Kind.INVALID)
+"""What an operation with a body may answer besides."""
+
+JOB_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON_TYPE: {"schema": {"$ref": "#/components/schemas/JobRequest"}},
+            MULTIPART_TYPE: {
+                "schema": {
+                    "type": "object",
+                    "required": ["job"],
+                    "additionalProperties": False,
+                    "properties": {
+                        "job": {"$ref": "#/components/schemas/JobRequest"},
+                        "bundle": {"type": "string", "format": "binary", "description": "A tar or zip archive."},
+                    },
+                },
+                "encoding": {"job": {"contentType": JSON_TYPE}, "bundle": {"contentType": "application/octet-stream"}},
+            },
+        },
+    }
+}
+WHY_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": False,
+        "content": {JSON_TYPE: {"schema": {"$ref": "#/components/schemas/CommandRequest"}}},
+    }
+}
+BUNDLE_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+def problems(*kinds: Kind) -> dict[int | str, dict[str, Any]]:
+    """Return the documented problems of an operation: those given, and those of every operation."""
+    return documented(*ALWAYS, *kinds)
+
+
+def events(description: str) -> dict[int | str, dict[str, Any]]:
+    """Return the documented answer of an event stream."""
+    return {200: {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+
+
+def install(app: FastAPI) -> None:
+    """Give the application its document: FastAPI's, with the schemas of the bodies that are read by hand."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = get_openapi(
+                title=app.title,
+                version=app.version,
+                description=app.description,
+                routes=app.routes,
+                tags=app.openapi_tags,
+            )
+            schemas = document.setdefault("components", {}).setdefault("schemas", {})
+            for model in (JobRequest, CommandRequest, ProblemDetails):
+                schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+                schemas.update(schema.pop("$defs", {}))
+                schemas[model.__name__] = schema
+            _say_exactly_one(schemas["JobRequest"])
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _say_exactly_one(schema: dict[str, Any]) -> None:
+    """Add what the model checks beyond single fields: exactly one of command and script."""
+    for name, other in (("command", "script"), ("script", "command")):
+        schema.setdefault("oneOf", []).append(
+            {
+                "required": [name],
+                "properties": {name: {"not": {"type": "null"}}, other: {"type": "null"}},
+            }
+        )

@@ -1,0 +1,300 @@
+"""The read model of jobs: events folded into one document a job (pure).
+
+`fold` gives the same document whatever repeats and however the topics interleave: each part keeps the fact that ranks
+highest by its own order (a decision's place in the pool's log, an estimate's revision, a log's offset), never the one
+that came last. A document may start from any event; without the job itself it is held, listed nowhere, until that comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from schedmate.infra.store.port import Json
+from schedmate.schemas.events import (
+    CallAudited,
+    Event,
+    JobAnalyzed,
+    JobAssigned,
+    JobCancelRequested,
+    JobDecision,
+    JobFailed,
+    JobReasoned,
+    JobRequeued,
+    JobStarted,
+    JobSubmitted,
+    ProgressObserved,
+    RunDiagnosed,
+    RunExited,
+    RunRefused,
+    RunStarted,
+    RunTimeEstimated,
+)
+from schedmate.schemas.job import JobSpec
+from schedmate.schemas.states import TERMINAL, JobState
+from schedmate.schemas.wire import Envelope
+
+HISTORY_LEN_MAX: Final = 200
+ATTEMPTS_KEPT: Final = 3
+CALLS_KEPT: Final = 20
+UNKNOWN_CATEGORY: Final = "UNKNOWN"
+
+_WAITING: Final = frozenset({JobState.SUBMITTED.value, JobState.QUEUED.value, JobState.ASSIGNED.value})
+_TERMINAL: Final = frozenset(state.value for state in TERMINAL)
+
+View = Mapping[str, Json]
+"""A job's document: JSON, never changed in place."""
+
+
+def job_of(event: Event) -> str | None:
+    """Return the job that an event is about, as far as the read model of jobs goes."""
+    if isinstance(event, CallAudited):
+        return event.target.removeprefix("job/") if event.target.startswith("job/") else None
+    if type(event) in _FOLDS or isinstance(event, JobDecision):
+        return str(getattr(event, "job_id", "")) or None
+    return None
+
+
+def fold(view: View | None, job_id: str, envelope: Envelope[Event]) -> View:
+    """Return the job's document after an event; the very same object when the event adds nothing."""
+    before = view if view is not None else empty(job_id)
+    event = envelope.event
+    if isinstance(event, JobDecision):
+        after = _decided(before, event, envelope)
+    elif (folding := _FOLDS.get(type(event))) is not None:
+        after = folding(before, event, envelope)
+    else:
+        return before
+    return after if after is before else _keyed(after)
+
+
+def empty(job_id: str) -> View:
+    """Return the document of a job of which nothing is known yet."""
+    return {
+        "job_id": job_id,
+        "state": JobState.SUBMITTED.value,
+        "reason": None,
+        "detail": "",
+        "attempt": 0,
+        "place": [-1, -1],
+    }
+
+
+def is_known(view: View) -> bool:
+    """Tell whether the job itself has been folded, and not only events about it."""
+    return "asked" in view
+
+
+def _keyed(view: View) -> View:
+    """Add the fields that lists are made by: newest last; `open_key` only while the job has not ended."""
+    if not is_known(view):
+        return view
+    sort_key = f"{int(view['submitted_at'] * 1000):015d}/{view['job_id']}"
+    keyed = {**view, "sort_key": sort_key, "tenant_key": f"{view['asked']['tenant']}/{sort_key}"}
+    if view["state"] in _TERMINAL:
+        keyed.pop("open_key", None)
+    else:
+        keyed["open_key"] = sort_key
+    return keyed
+
+
+# --- one function an event -------------------------------------------------------------------------------------------
+
+
+def _submitted(view: View, event: JobSubmitted, envelope: Envelope[Event]) -> View:
+    if is_known(view):
+        return view
+    since = view.get("since", event.submitted_at)
+    waited_s = view.get("waited_s", 0.0) + max(0.0, view.get("waited_from", event.submitted_at) - event.submitted_at)
+    return {
+        **{key: value for key, value in view.items() if key != "waited_from"},
+        "asked": asked(event.spec),
+        "pool": event.pool,
+        "submitted_at": event.submitted_at,
+        "traceparent": envelope.traceparent,
+        "since": since,
+        "waited_s": waited_s,
+    }
+
+
+def asked(spec: JobSpec) -> dict[str, Json]:
+    """Return what the read model keeps of a job. Values of the environment may be secrets: only their names are kept."""
+    kept = spec.model_dump(mode="json", exclude={"env", "script"})
+    kept["env_names"] = sorted(spec.env)
+    kept["script_bytes"] = None if spec.script is None else len(spec.script.encode())
+    return kept
+
+
+def _decided(view: View, event: JobDecision, envelope: Envelope[Event]) -> View:
+    place = [event.seq, event.index]
+    if place <= list(view["place"]):
+        return view
+    after: dict[str, Any] = {
+        **view,
+        "pool": event.pool,
+        "place": place,
+        "state": event.state.value,
+        "reason": event.reason.value,
+        "detail": event.detail,
+        "attempt": event.attempt,
+        "since": event.decided_at,
+        "history": _history(view, event, envelope),
+    }
+    if view["state"] in _WAITING:
+        if "since" in view:
+            after["waited_s"] = view.get("waited_s", 0.0) + max(0.0, event.decided_at - view["since"])
+        else:  # the job itself is not here yet: it will add what lies between its submission and this
+            after["waited_from"] = event.decided_at
+            after["waited_s"] = 0.0
+    if isinstance(event, JobAssigned):
+        after.update(
+            run_id=event.run_id,
+            placements=[p.model_dump(mode="json") for p in event.placements],
+            why_there=event.why_there,
+            policy=event.policy,
+            assigned_p50_s=event.predicted_p50_s,
+            assigned_basis=event.predicted_basis,
+            resume_from=event.resume_from,
+        )
+        after.pop("started_at", None)
+        after.pop("not_before", None)
+    if isinstance(event, JobStarted):
+        after["started_at"] = event.decided_at
+    if isinstance(event, JobRequeued):
+        after["not_before"] = event.not_before
+        after["resume_from"] = event.resume_from
+    if isinstance(event, JobFailed):
+        after["category"] = event.category
+        after["proposed_change"] = event.proposed_change
+    if event.state in TERMINAL:
+        after["ended_at"] = event.decided_at
+        after.pop("not_before", None)
+    return after
+
+
+def _history(view: View, event: JobDecision, envelope: Envelope[Event]) -> list[Json]:
+    entry = event.model_dump(mode="json", exclude={"job_id", "pool", "similar"}, exclude_none=True)
+    entry["type"] = event.ce_type()
+    entry["id"] = envelope.id
+    history = [*view.get("history", ()), entry]
+    if len(history) > HISTORY_LEN_MAX:  # the beginning and the newest tell most
+        history = [*history[: HISTORY_LEN_MAX // 2], *history[-HISTORY_LEN_MAX // 2 :]]
+    return history
+
+
+def _reasoned(view: View, event: JobReasoned, _: Envelope[Event]) -> View:
+    known = view.get("reasoned")
+    if known is not None and (event.seq, event.at) <= (known["seq"], known["at"]):
+        return view
+    return {**view, "reasoned": event.model_dump(mode="json", exclude={"job_id", "pool"})}
+
+
+def _estimated(view: View, event: RunTimeEstimated, _: Envelope[Event]) -> View:
+    known = view.get("estimate")
+    if known is not None and event.revision <= known["revision"]:
+        return view
+    return {**view, "estimate": event.model_dump(mode="json", exclude={"job_id", "pool"})}
+
+
+def _analyzed(view: View, event: JobAnalyzed, _: Envelope[Event]) -> View:
+    known = view.get("analysis")
+    if known is not None and (event.partial_because is None, len(event.fields)) <= (
+        known["partial_because"] is None,
+        len(known["fields"]),
+    ):
+        return view
+    return {**view, "analysis": event.model_dump(mode="json", exclude={"job_id", "pool"})}
+
+
+def _progressed(view: View, event: ProgressObserved, envelope: Envelope[Event]) -> View:
+    """Keep the newest attempt's, of it the lowest member's (the first rank prints), of it the furthest in the log."""
+    known = view.get("progress")
+    rank = (event.attempt, -event.member, event.log_offset)
+    if known is not None and rank <= (known["attempt"], -known["member"], known["log_offset"]):
+        return view
+    seen = event.model_dump(mode="json", exclude={"job_id", "pool", "run_id"})
+    return {**view, "progress": {**seen, "at": envelope.time}}
+
+
+def _diagnosed(view: View, event: RunDiagnosed, _: Envelope[Event]) -> View:
+    """Keep the newest attempt's; of it a named cause before an unknown one, then the surer one, then the first."""
+    known = view.get("diagnosis")
+    rank = (event.attempt, event.category != UNKNOWN_CATEGORY, event.confidence)
+    if known is not None and rank <= (known["attempt"], known["category"] != UNKNOWN_CATEGORY, known["confidence"]):
+        return view
+    return {**view, "diagnosis": event.model_dump(mode="json", exclude={"job_id", "pool", "run_id"})}
+
+
+def _member(view: View, attempt: int, run_id: str, member: int, facts: Mapping[str, Json]) -> View:
+    runs: Mapping[str, Any] = view.get("runs", {})
+    run = runs.get(str(attempt), {"run_id": run_id, "members": {}})
+    known = run["members"].get(str(member), {})
+    after = {**known, **facts}
+    if after == known:
+        return view
+    changed = {**runs, str(attempt): {**run, "members": {**run["members"], str(member): after}}}
+    kept = sorted(changed, key=int)[-ATTEMPTS_KEPT:]
+    if str(attempt) not in kept:
+        return view
+    return {**view, "runs": {a: changed[a] for a in kept}}
+
+
+def _run_started(view: View, event: RunStarted, _: Envelope[Event]) -> View:
+    facts = {"node": event.node, "gpus": list(event.gpus), "started_at": event.started_at}
+    return _member(view, event.attempt, event.run_id, event.member, facts)
+
+
+def _run_exited(view: View, event: RunExited, _: Envelope[Event]) -> View:
+    facts: dict[str, Json] = {
+        "node": event.node,
+        "ended_at": event.ended_at,
+        "cause": event.cause.value,
+        "exit_code": event.exit_code,
+        "signal": event.signal,
+        "log_bytes": event.log_bytes,
+        "exit_detail": event.detail,
+    }
+    if event.started_at is not None:
+        facts["started_at"] = event.started_at
+    return _member(view, event.attempt, event.run_id, event.member, facts)
+
+
+def _run_refused(view: View, event: RunRefused, _: Envelope[Event]) -> View:
+    facts = {"node": event.node, "refused": event.cause.value, "refused_detail": event.detail, "refused_at": event.at}
+    return _member(view, event.attempt, event.run_id, event.member, facts)
+
+
+def _cancel_requested(view: View, event: JobCancelRequested, envelope: Envelope[Event]) -> View:
+    known = view.get("cancel")
+    if known is not None and known["at"] <= envelope.time:
+        return view
+    return {**view, "cancel": {"requested_by": event.requested_by, "why": event.why, "at": envelope.time}}
+
+
+def _audited(view: View, event: CallAudited, _: Envelope[Event]) -> View:
+    calls = with_call(view.get("calls", []), event)
+    return view if calls is None else {**view, "calls": calls}
+
+
+def with_call(calls: list[Json], event: CallAudited) -> list[Json] | None:
+    """Return the newest calls with this one among them, by time; None when it is there already or too old."""
+    call = {"at": event.at, "principal": event.principal, "call": event.call, "outcome": event.outcome}
+    if call in calls:
+        return None
+    kept = sorted([*calls, call], key=lambda c: (c["at"], c["principal"], c["call"]))[-CALLS_KEPT:]
+    return kept if call in kept else None
+
+
+_FOLDS: Final[dict[type[Event], Callable[[View, Any, Envelope[Event]], View]]] = {
+    JobSubmitted: _submitted,
+    JobReasoned: _reasoned,
+    RunTimeEstimated: _estimated,
+    JobAnalyzed: _analyzed,
+    ProgressObserved: _progressed,
+    RunDiagnosed: _diagnosed,
+    RunStarted: _run_started,
+    RunExited: _run_exited,
+    RunRefused: _run_refused,
+    JobCancelRequested: _cancel_requested,
+    CallAudited: _audited,
+}
