@@ -257,6 +257,8 @@ class GroupRunner:
         self._begin()  # forgets what was accepted and not begun: the next holder gets it again
         try:
             if self._consumer is not None:
+                for progress in going.values():
+                    progress.committed = -1  # said again: an earlier commit may have been refused meanwhile
                 await self._commit(self._consumer, going)
         except BusUnavailableError as error:
             log.warning("handed over without a commit", action="runner.hand_over", error=str(error))

@@ -18,7 +18,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from schedmate.infra.bus.kafka_calls import Access, bounded, ours, theirs, translated
-from schedmate.infra.bus.kafka_consumers import KafkaGroupConsumer, KafkaReader
+from schedmate.infra.bus.kafka_consumers import KafkaGroupConsumer, KafkaReader, started
 from schedmate.infra.bus.limits import check_sizes
 from schedmate.infra.bus.partitioner import partition_of
 from schedmate.infra.bus.port import (
@@ -97,7 +97,9 @@ class KafkaBus:
         offsets = AIOKafkaConsumer(**self.access.arguments(), group_id=None, enable_auto_commit=False)
         try:
             await bounded(f"connecting to Kafka at {self.access.servers}", self.call_timeout_s, admin.start)
-            await bounded(f"connecting to Kafka at {self.access.servers}", self.call_timeout_s, offsets.start)
+            await bounded(
+                f"connecting to Kafka at {self.access.servers}", self.call_timeout_s, lambda: started(offsets)
+            )
         except BaseException:
             await _quietly(admin.close)
             await _quietly(offsets.stop)
@@ -255,10 +257,11 @@ class KafkaBus:
             return self._producer
 
     def _retire(self, producer: AIOKafkaProducer) -> None:
+        stop = producer.stop
         if producer is not self._producer:
             return
         self._producer = None
-        task = asyncio.ensure_future(_quietly(producer.stop))
+        task = asyncio.ensure_future(_quietly(stop))
         self._retired.add(task)
         task.add_done_callback(self._retired.discard)
         log.warning("the producer is replaced", action="bus.producer_replaced")
@@ -315,10 +318,9 @@ class KafkaBus:
         found = await self._describe(list(topics), None)
         changed: list[ConfigResource] = []
         for name, topic in topics.items():
-            wanted, now = _settings(topic), found.get(name, {})
-            if any(now.get(key, ("", 0))[0] != value for key, value in wanted.items()):
-                kept = {key: value for key, (value, source) in now.items() if source == _SET_ON_TOPIC}
-                changed.append(ConfigResource(ConfigResourceType.TOPIC, name, {**kept, **wanted}))
+            if _differs(topic, found):
+                kept = {key: value for key, (value, source) in found.get(name, {}).items() if source == _SET_ON_TOPIC}
+                changed.append(ConfigResource(ConfigResourceType.TOPIC, name, {**kept, **_settings(topic)}))
         if not changed:
             return
         for answer in await self._ask("configuring topics", lambda admin: admin.alter_configs(changed)):
@@ -326,6 +328,14 @@ class KafkaBus:
                 if code:
                     raise BusError(f"topic {name} could not be configured: {errors.for_code(code).__name__}: {message}")
         self._limits.clear()
+
+        async def look() -> None:
+            now = await self._describe([resource.name for resource in changed], None)
+            for resource in changed:
+                if _differs(topics[resource.name], now):
+                    raise errors.StaleMetadata(f"{resource.name} does not have its new settings yet")
+
+        await bounded("waiting for new settings", self.call_timeout_s, look)
 
     async def _describe(
         self, topics: Sequence[str], keys: Sequence[str] | None
@@ -358,6 +368,11 @@ def _settings(topic: Topic) -> dict[str, str]:
     if topic.cleanup == "delete":
         settings["retention.ms"] = str(topic.retention_s * 1000)
     return settings
+
+
+def _differs(topic: Topic, found: Mapping[str, Mapping[str, tuple[str, int]]]) -> bool:
+    now = found.get(topic.name, {})
+    return any(now.get(key, ("", 0))[0] != value for key, value in _settings(topic).items())
 
 
 def _take_note(future: asyncio.Future[Any]) -> None:

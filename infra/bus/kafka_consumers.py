@@ -206,7 +206,7 @@ class KafkaReader:
             auto_offset_reset="none",
         )
         try:
-            await bounded("starting a reader", self._bus.call_timeout_s, consumer.start, retry=False)
+            await bounded("starting a reader", self._bus.call_timeout_s, lambda: started(consumer), retry=False)
         except BaseException:
             await _stopped(consumer)
             raise
@@ -291,6 +291,12 @@ async def _ended(*tasks: asyncio.Future[Any]) -> None:
     for task in tasks:
         if not task.cancelled():
             task.exception()
+
+
+async def started(consumer: AIOKafkaConsumer) -> None:
+    """Start a consumer without a group, and let its own task begin: one stopped before that leaves its sockets open."""
+    await consumer.start()
+    await asyncio.sleep(0)
 
 
 async def _stopped(consumer: AIOKafkaConsumer) -> None:

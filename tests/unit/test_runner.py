@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -20,6 +20,7 @@ from schedmate.schemas.codec import decode, encode
 from schedmate.schemas.events import DeadLettered, JobCancelRequested, LogChunked
 from schedmate.schemas.topology import Topic, topology
 from schedmate.schemas.wire import HEADER_RESENT, HEADER_TOKEN, HEADER_TRACEPARENT, Delivery, Envelope, Record
+from tests.waiting import eventually as until
 
 COMMANDS = "schedmate.commands"
 DEAD = "schedmate.dead-letters"
@@ -37,12 +38,6 @@ class Impatient(SystemClock):
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / 100)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WITHIN_S):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 @pytest.fixture
@@ -115,7 +110,7 @@ async def test_an_input_counts_as_done_only_when_its_result_is_acknowledged(bus:
     bus.faults.next_publishes.extend(["before", "before", "after", "ok"])
     async with running(runner):
         await until(lambda: len(consumed) == 3)  # the input, its result, and the repeat of the lost acknowledgement
-        await until(lambda: runner.ready())
+        await until(runner.ready)
     assert consumed == ["job-1", "result-1", "result-1"]
     assert not bus.records(DEAD)
 
@@ -417,10 +412,11 @@ async def test_a_result_for_a_missing_topic_ends_the_runner_too(bus: MemoryBus) 
         await asyncio.wait_for(runner_of(lean, handler).run(asyncio.Event()), WITHIN_S)
 
 
-@pytest.mark.parametrize("seed", range(5))
-async def test_noise_on_the_bus_loses_nothing_and_never_reorders_a_key(seed: int) -> None:
-    print(f"seed {seed}")
-    faults = Faults(seed, write_twice=0.2, redeliver=0.1, reorder=0.5, fail_before_write=0.1, fail_after_write=0.1)
+@pytest.mark.parametrize("turn", range(5))
+async def test_noise_on_the_bus_loses_nothing_and_never_reorders_a_key(turn: int, seed: int) -> None:
+    faults = Faults(
+        seed + turn, write_twice=0.2, redeliver=0.1, reorder=0.5, fail_before_write=0.1, fail_after_write=0.1
+    )
     bus = MemoryBus(SystemClock(), faults)
     await bus.create_topics(topology().topics.values())
     sent: dict[str, list[str]] = defaultdict(list)
@@ -438,14 +434,14 @@ async def test_noise_on_the_bus_loses_nothing_and_never_reorders_a_key(seed: int
             try:
                 await bus.publish([encode(event)])
                 break
-            except Exception:  # noqa: BLE001, S112 - publish until acknowledged
+            except Exception:  # noqa: BLE001 - publish until acknowledged
                 continue
     async with running(runner_of(bus, handler), runner_of(bus, handler)):
         await until(lambda: all(set(seen[job]) == set(numbers) for job, numbers in sent.items()))
         faults.heal()
     for job, numbers in sent.items():
         first_seen = list(dict.fromkeys(seen[job]))
-        assert first_seen == numbers, f"seed {seed}: {job}"
+        assert first_seen == numbers, job
     assert not bus.records(DEAD)
 
 
