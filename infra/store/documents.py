@@ -28,8 +28,8 @@ LIMIT_MAX: Final = 10_000
 """Most documents of one page."""
 
 _T = TypeVar("_T")
-_INT32: Final = range(-(2**31), 2**31)
-_INT64: Final = range(-(2**63), 2**63)
+_INT32_MAX: Final = 2**31 - 1
+_INT64_MAX: Final = 2**63 - 1
 _NAME: Final = re.compile(r"(?=.{1,60}\Z)[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
@@ -111,7 +111,7 @@ def checked_find(indexes: Mapping[str, Index], collection: str, field: str, low:
             raise InvalidDocumentError(f"bounds of {field!r} are strings or numbers, not {type(bound).__name__}")
         if isinstance(bound, float) and math.isnan(bound):
             raise InvalidDocumentError(f"a bound of {field!r} is NaN")
-        if isinstance(bound, int) and bound not in _INT64:
+        if isinstance(bound, int) and not -_INT64_MAX - 1 <= bound <= _INT64_MAX:
             raise InvalidDocumentError(f"a bound of {field!r} is an integer beyond 64 bits; an infinite float will do")
         if isinstance(bound, str):
             _utf8_bytes(bound, "bound")
@@ -171,9 +171,9 @@ def _value(value: Json, where: str, place: str | int, depth: int) -> tuple[Json,
     if isinstance(value, bool):
         return value, 1
     if isinstance(value, int):
-        if value in _INT32:
+        if -_INT32_MAX - 1 <= value <= _INT32_MAX:
             return int(value), 4
-        if value in _INT64:
+        if -_INT64_MAX - 1 <= value <= _INT64_MAX:
             return int(value), 8
         raise InvalidDocumentError(f"{where}.{place} is an integer beyond 64 bits; write it as a string")
     if isinstance(value, float):
