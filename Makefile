@@ -56,6 +56,7 @@ layers: $(STAMP)  ## import-linter: imports point inward
 
 fresh: $(STAMP)  ## are the generated files those that the code gives?
 	@$(BIN)/python -m schedmate.schemas.generate --check
+	@$(BIN)/python -m schedmate.reference --check
 
 unit: $(STAMP)  ## every test that needs no server, and the domain's coverage
 	@$(PYTEST) -m "not servers" --durations=10 --cov --cov-report=
@@ -69,6 +70,7 @@ schemas: $(STAMP)  ## write schemas/generated and docs/events.md, docs/states.md
 	@$(BIN)/python -m schedmate.schemas.generate
 
 docs: schemas  ## write every generated page of docs/
+	@$(BIN)/python -m schedmate.reference
 
 lock: $(STAMP)  ## write requirements/*.txt anew from pyproject.toml (UPGRADE=1: newest allowed versions)
 	@requirements/lock $(if $(UPGRADE),--upgrade)
