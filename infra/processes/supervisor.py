@@ -15,7 +15,7 @@ What it promises:
 """
 
 # pathlib alone costs a third of the start-up time:
-# ruff: noqa: PTH102, PTH103, PTH104, PTH108, PTH110, PTH116, PTH118, PTH119, PTH120, PTH123, PTH208
+# ruff: noqa: PTH102, PTH103, PTH104, PTH106, PTH108, PTH110, PTH116, PTH118, PTH119, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -401,10 +401,11 @@ class Supervisor:
 
     def run(self, *, may_run: bool) -> None:
         """Let the program run if it may, and return when nothing of it is left and the exit status is written."""
-        if may_run and not self._deadline.has_passed():
+        self._look_for_reasons_to_end()
+        if may_run and self._cause is None:
             self._let_run()
         else:
-            self._want_end("lease_expired" if may_run else "not_started", grace_s=0.0)
+            self._want_end("not_started", grace_s=0.0)
         while self._reap():
             self._spool.enforce_limit()
             self._look_for_reasons_to_end()
@@ -496,7 +497,7 @@ class Supervisor:
 
     def _write_exit(self) -> None:
         status = self._status
-        if self._cause in {"launch_failed", "not_started"} or self._started_at is None:
+        if self._started_at is None:  # what was forked and held was no program yet
             status = None
         code = os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
         number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None

@@ -1,0 +1,464 @@
+"""The worker: adopts what it finds, reports, reads its assignments, and carries them out (protocol §2)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from schedmate.infra.bus.port import EventBus
+from schedmate.infra.clock import Clock, Random
+from schedmate.infra.gpus.port import Gpus, GpuState
+from schedmate.infra.processes.port import EndCause, MemberKey, Phase, Processes
+from schedmate.infra.telemetry import names
+from schedmate.infra.telemetry.metrics import Metrics
+from schedmate.schemas.events import (
+    ExitCause,
+    LogChunked,
+    MemberAssigned,
+    NodeFaultObserved,
+    NodeReported,
+    RefusalCause,
+    RunStarted,
+)
+from schedmate.services.worker.announcements import node_fault
+from schedmate.services.worker.assignments import Assignments
+from schedmate.services.worker.fence import Accept, Delivered, Refuse, Release, Step, Stop, decide
+from schedmate.services.worker.gpu_watch import GpuWatch
+from schedmate.services.worker.kernel_log import KernelLog
+from schedmate.services.worker.launch import Base
+from schedmate.services.worker.launcher import Launcher
+from schedmate.services.worker.lease import Lease
+from schedmate.services.worker.member import Member
+from schedmate.services.worker.members_watch import MembersWatch
+from schedmate.services.worker.node import Node
+from schedmate.services.worker.outbox import Outbox
+from schedmate.services.worker.records import Kept, NodeFile, Records
+from schedmate.services.worker.renewals import Renewals, RenewalThread
+from schedmate.services.worker.settings import WorkerSettings
+from schedmate.services.worker.shipper import Shipper
+from schedmate.services.worker.shipping import Limits
+from schedmate.services.worker.sources import Sources
+
+TOPICS: Final = (MemberAssigned.TOPIC, RunStarted.TOPIC, NodeReported.TOPIC, LogChunked.TOPIC)
+KERNEL_POLL_S: Final = 0.5
+ORPHAN_TIMEOUT_S: Final = 30.0
+FAULTS_KEPT: Final = 50
+
+_log = structlog.get_logger()
+
+
+class WorkerError(Exception):
+    """The worker cannot go on. The message says what to do."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the wiring builds a worker from. `make_lease_bus` gives reports a bus of their own, on a thread of their own;
+    without it they share `bus` and its loop.
+    """
+
+    bus: EventBus
+    owns_bus: bool
+    make_lease_bus: Callable[[], EventBus] | None
+    processes: Processes
+    make_gpus: Callable[[], Gpus]
+    expected_gpus: Sequence[GpuState]
+    sources: Sources
+    close_sources: Callable[[], Awaitable[None]]
+    base: Base
+    address: str
+    clock: Clock
+    random: Random
+
+
+class Worker:
+    """One node's agent, as a component of the host."""
+
+    name = "worker"
+
+    def __init__(self, settings: WorkerSettings, parts: Parts) -> None:
+        self.metrics = Metrics()
+        self._settings = settings
+        self._parts = parts
+        self._clock = parts.clock
+        self._processes = parts.processes
+        self._records = Records(settings.node_dir)
+        self._gpus: Gpus | None = None
+        self._thread: RenewalThread | None = None
+        self._has_records = False
+        self._may_run = asyncio.Event()  # an acknowledged report stands behind the lease
+        self._acting = (
+            asyncio.Lock()
+        )  # orders are not carried out while a lapse is being dealt with, nor the other way round
+        self._lapsed = asyncio.Event()
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._is_acknowledged = False
+
+    async def start(self) -> None:
+        """Connect, take the node's lock, adopt what is there. Raises a clear error."""
+        bus = self._parts.bus
+        if self._parts.owns_bus:
+            await bus.start()
+        try:
+            await bus.check_topics(TOPICS)
+            bus_id = await bus.identity()
+            self._gpus = await asyncio.to_thread(self._parts.make_gpus)
+            kept = await asyncio.to_thread(self._records.open)
+            self._has_records = True
+            await asyncio.to_thread(self._remove_orphans, kept)
+            await self._build(kept, bus_id)
+        except BaseException:
+            await self._let_go()
+            raise
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop`, then leave the runs to their supervisors, or end them."""
+        jobs = [
+            self._outbox.run(),
+            self._shipper.run(),
+            self._assignments.follow(self._first_offset),
+            self._watch_members(),
+            self._watch_gpus(),
+            self._watch_lapses(),
+        ]
+        if self._settings.kernel_log is not None:
+            jobs.append(self._watch_kernel(KernelLog(self._settings.kernel_log)))
+        if self._parts.make_lease_bus is None:
+            jobs.append(self._renewals.run(self._parts.bus))
+        else:
+            self._thread = RenewalThread(self._renewals, self._parts.make_lease_bus)
+            await asyncio.to_thread(self._thread.start)
+        tasks = [asyncio.create_task(job) for job in jobs]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done():
+                await self._drain()
+        finally:
+            stopping.cancel()
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            if self._thread is not None:
+                await asyncio.to_thread(self._thread.stop)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def close(self) -> None:
+        """Let go of everything; the runs live on under their supervisors."""
+        await self._let_go()
+        await self._parts.close_sources()
+
+    def ready(self) -> Mapping[str, bool]:
+        """Return the checks of readiness."""
+        return {"reported": self._is_acknowledged, "caught_up": self._assignments.is_caught_up}
+
+    async def measure(self) -> None:
+        """Bring the gauges up to date."""
+        counts = dict.fromkeys(("starting", "running", "stopping", "ended"), 0)
+        for member in self._node.members.values():
+            counts[member.state] += 1
+        self.metrics.replace(names.RUNS, {(state,): count for state, count in counts.items()})
+        deadline = self._renewals.lease.deadline
+        if deadline is not None:
+            self.metrics.set(names.LEASE_LEFT_S, deadline - self._clock.monotonic())
+        gpus = self._node.watch.reports()
+        self.metrics.replace(
+            names.GPU_UTILISATION, {(str(g.index),): g.utilisation for g in gpus if g.utilisation is not None}
+        )
+        self.metrics.replace(
+            names.GPU_MEMORY_BYTES,
+            {(str(g.index),): float(g.memory_used_mib << 20) for g in gpus if g.memory_used_mib is not None},
+        )
+
+    # --- start --------------------------------------------------------------------------------------------------------
+
+    def _remove_orphans(self, kept: Kept) -> None:
+        """End and forget supervised members that no file of ours knows: held ones of a start that was never journalled."""
+        until = self._clock.monotonic() + ORPHAN_TIMEOUT_S
+        known = {key for key, member in kept.members.items() if member.start is not None or key in kept.history.started}
+        for key in self._processes.kept():
+            if key in known:
+                continue
+            self._processes.kill(key)
+            while self._processes.status(key).phase is not Phase.ENDED and not self._processes.end_lost(key):
+                if self._clock.monotonic() > until:
+                    raise WorkerError(f"{key} runs here, unknown to the journal, and cannot be ended: end it by hand")
+            self._processes.forget(key)
+
+    async def _build(self, kept: Kept, bus_id: str) -> None:
+        settings, clock = self._settings, self._clock
+        lease = Lease.adopt(
+            settings.lease_s,
+            await asyncio.to_thread(self._processes.deadline),
+            kept.node.lease_epoch if kept.node is not None else 0,
+            clock.monotonic(),
+        )
+        before = kept.node
+        first_session = max(
+            1, int(clock.now())
+        )  # a node whose files were lost must not come back as an earlier session
+        file = NodeFile(session=first_session, lease_epoch=lease.epoch, bus=bus_id)
+        if before is not None:
+            file = before.model_copy(update={"session": before.session + 1, "lease_epoch": lease.epoch, "bus": bus_id})
+        watch = GpuWatch(
+            idle_memory_mib=settings.gpu_idle_memory_mib,
+            settle_s=settings.gpu_settle_s,
+            expected=self._parts.expected_gpus,
+        )
+        self._outbox = Outbox(self._parts.bus, clock, self._parts.random)
+        self._assignments = Assignments(
+            self._parts.bus, clock, node=settings.node, pool=settings.pool, act=self._act, dead_letters=self._outbox.put
+        )
+        same_bus = before is not None and before.bus == bus_id
+        self._first_offset = await self._assignments.first_offset(file.offset, same_bus=same_bus)
+        file = file.model_copy(update={"offset": self._first_offset})
+        self._node = Node(
+            settings,
+            self._records,
+            self._outbox,
+            watch,
+            clock,
+            self.metrics,
+            address=self._parts.address,
+            boot_id=await asyncio.to_thread(_boot_id),
+            on_edge=lambda: self._renewals.edge(),  # noqa: PLW0108 - it is made a moment later
+        )
+        self._build_rest(lease)
+        await asyncio.to_thread(self._node.adopt, kept, file)
+        await self._launcher.observe_gpus()
+        await self._adopt_members(kept)
+        if lease.deadline is None:
+            await self._watch.end_all(EndCause.LEASE_EXPIRED, 0.0)  # of an epoch that is over: nothing may live on
+        self._node.refresh()
+        _log.info("node up", action="worker.started", node=settings.node, session=file.session, runs=len(kept.members))
+
+    def _build_rest(self, lease: Lease) -> None:
+        settings, clock = self._settings, self._clock
+        loop = asyncio.get_running_loop()
+        assert self._gpus is not None
+        self._shipper = Shipper(
+            self._parts.bus,
+            clock,
+            self._processes,
+            limits=Limits(settings.log_chunk_bytes, settings.log_backlog_bytes),
+            run_bytes_s=settings.log_run_bytes_s,
+            node_bytes_s=settings.log_node_bytes_s,
+            save=self._records.save_shipped,
+            metrics=self.metrics,
+        )
+        self._watch = MembersWatch(self._node, self._processes, self._shipper)
+        self._renewals = Renewals(
+            clock,
+            self._processes,
+            interval_s=settings.interval_s,
+            lease=lease,
+            snapshot=lambda: self._node.snapshot,
+            on_acknowledged=lambda: _from_thread(loop, self._acknowledged),
+            on_lapse=lambda: _from_thread(loop, self._lapsed.set),
+        )
+        self._launcher = Launcher(
+            self._node,
+            self._processes,
+            self._gpus,
+            self._parts.sources,
+            base=self._parts.base,
+            lease_epoch=lambda: self._renewals.lease.epoch,
+            may_run=self._may_run,
+        )
+
+    async def _adopt_members(self, kept: Kept) -> None:
+        """Go on with every member that the files know: living, ended, or accepted and never started."""
+        for key, found in kept.members.items():
+            member = found
+            if member.start is None and member.end is None and key not in kept.history.started:
+                detail = "the worker was restarted before it could start the member"
+                await self._node.refuse(member.assigned, member.traceparent, RefusalCause.STALE_SESSION, detail)
+                continue
+            if member.start is None and key in kept.history.started:  # journalled, and then no time to write its file
+                member = member.started(pid=kept.history.started[key], session=self._node.session - 1)
+                self._node.members[key] = member
+            self._node.announce_again(member)
+            status = await asyncio.to_thread(self._processes.status, key)
+            shipped = await asyncio.to_thread(self._records.shipped, key)
+            self._shipper.follow(member, status.spool_bytes, status.spool_gap, shipped=shipped)
+
+    # --- carrying orders out ------------------------------------------------------------------------------------------
+
+    async def _act(self, batch: Sequence[Delivered], offset: int) -> None:
+        """Carry out a batch. Its effects are on disk before the fence and the offset are."""
+        async with self._acting:
+            steps, applied = decide(batch, self._node.standing())
+            for step in steps:
+                await self._carry_out(step)
+            await self._node.save_file(applied_seq=applied.seq, applied_index=applied.index, offset=offset)
+        if batch:
+            self._node.edge()
+
+    async def _carry_out(self, step: Step) -> None:
+        match step:
+            case Refuse(assigned, traceparent, cause, detail):
+                await self._node.refuse(assigned, traceparent, cause, detail)
+            case Accept(assigned, traceparent, stop_grace_s):
+                member = Member(assigned=assigned, traceparent=traceparent, stop_grace_s=stop_grace_s)
+                await self._node.accept(member)
+                if stop_grace_s is None:
+                    self._launcher.launch(member)
+                else:
+                    await self._node.ended_before_start(member.key, ExitCause.STOPPED, "stopped before it was started")
+            case Stop(key, grace_s):
+                await self._stop_member(key, grace_s, EndCause.STOPPED)
+            case Release(key):
+                await self._release(key)
+
+    async def _stop_member(self, key: MemberKey, grace_s: float, cause: EndCause) -> None:
+        if key not in self._node.members or not self._node.members[key].is_living:
+            return
+        member = await self._node.order_stop(key, grace_s)
+        if member.start is None:
+            self._launcher.halt(key, cause)
+        else:
+            await asyncio.to_thread(lambda: self._processes.stop(key, grace_s=grace_s, cause=cause))
+        self._node.edge()
+
+    async def _release(self, key: MemberKey) -> None:
+        member = await self._node.release(key)
+        if member is None:
+            _log.error("a living run was released", action="worker.release-refused", run_id=key.run_id)
+            return
+        task = asyncio.create_task(self._forget(key))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def _forget(self, key: MemberKey) -> None:
+        """Remove a released member once all of its output is on the bus."""
+        await self._shipper.finished(key)
+        self._shipper.forget(key)
+        await self._node.drop(key)
+        await asyncio.to_thread(self._processes.forget, key)
+
+    # --- lease --------------------------------------------------------------------------------------------------------
+
+    def _acknowledged(self) -> None:
+        self._is_acknowledged = True
+        if not self._lapsed.is_set():
+            self._may_run.set()
+
+    async def _watch_lapses(self) -> None:
+        """At a lapse: end everything, then begin a new epoch and a new session."""
+        while True:
+            await self._lapsed.wait()
+            self._may_run.clear()
+            async with self._acting:
+                for member in self._node.living():
+                    await self._stop_member(member.key, 0.0, EndCause.LEASE_EXPIRED)
+                await self._launcher.finished()
+                await self._watch.end_all(EndCause.LEASE_EXPIRED, 0.0)
+                lease = self._renewals.lease.next_epoch()
+                await self._node.save_file(session=self._node.session + 1, lease_epoch=lease.epoch)
+                self._node.refresh()
+                self._lapsed.clear()
+                self._renewals.resume(lease)
+            _log.warning("a new session begins", action="worker.session-begun", session=self._node.session)
+
+    # --- watching -----------------------------------------------------------------------------------------------------
+
+    async def _watch_members(self) -> None:
+        while True:
+            await self._watch.look()
+            if self._thread is not None:
+                self._thread.check()
+            self._launcher.check()
+            await self._clock.sleep(self._settings.tick_s)
+
+    async def _watch_gpus(self) -> None:
+        assert self._gpus is not None
+        while True:
+            before = self._node.watch.standing()
+            await self._launcher.observe_gpus()
+            for fault in await asyncio.to_thread(self._gpus.faults):
+                self._report_fault("nvml", fault.text, gpu=fault.gpu, xid=fault.xid)
+            if self._node.watch.standing() != before:
+                self._node.edge()
+            else:
+                self._node.refresh()
+            await self._clock.sleep(self._settings.gpu_poll_s)
+
+    async def _watch_kernel(self, kernel_log: KernelLog) -> None:
+        while True:
+            findings = await asyncio.to_thread(kernel_log.findings)
+            if len(findings) > FAULTS_KEPT:
+                _log.warning(
+                    "kernel findings dropped", action="worker.faults-dropped", count=len(findings) - FAULTS_KEPT
+                )
+            for finding in findings[:FAULTS_KEPT]:
+                self._report_fault("kernel", finding.text, gpu=None, xid=finding.xid)
+            await self._clock.sleep(KERNEL_POLL_S)
+
+    def _report_fault(self, origin: str, text: str, *, gpu: int | None, xid: int | None) -> None:
+        _log.warning("fault of the node", action="worker.fault-observed", origin=origin, gpu=gpu, xid=xid, text=text)
+        event = NodeFaultObserved(
+            node=self._settings.node,
+            pool=self._settings.pool,
+            session=self._node.session,
+            origin="nvml" if origin == "nvml" else "kernel",
+            gpu=gpu,
+            xid=xid,
+            text=text,
+            at=self._clock.now(),
+        )
+        self._outbox.put(node_fault(event))
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Refuse what comes, end the runs if so set, and get out what there is to tell, within a bound."""
+        settings = self._settings
+        self._node.is_stopping = True
+        self._node.edge()
+        grace_s = settings.stop_grace_s if settings.stop_runs else 0.0
+        try:
+            async with asyncio.timeout(settings.drain_timeout_s + grace_s):
+                if settings.stop_runs:
+                    for member in self._node.living():
+                        await self._stop_member(member.key, grace_s, EndCause.WORKER_STOPPED)
+                await self._launcher.finished()
+                if settings.stop_runs:
+                    await self._watch.end_all(EndCause.WORKER_STOPPED, grace_s)
+                    for member in list(self._node.members.values()):
+                        await self._shipper.finished(member.key)
+                await self._outbox.drained()
+        except TimeoutError:
+            _log.warning("not all was told before the end", action="worker.drain-timeout")
+
+    async def _let_go(self) -> None:
+        for task in list(self._leaving):
+            task.cancel()
+        if self._has_records:
+            if hasattr(self, "_launcher"):
+                await self._launcher.cancel()
+                await asyncio.to_thread(self._node.close)
+            self._records.close()
+            self._has_records = False
+        if self._gpus is not None:
+            self._gpus.close()
+            self._gpus = None
+        if self._parts.owns_bus:
+            with contextlib.suppress(Exception):
+                await self._parts.bus.stop()
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+def _from_thread(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the worker's loop has ended
+        loop.call_soon_threadsafe(callback)

@@ -1,0 +1,215 @@
+"""A worker on a bench: a bus in memory, real or scripted processes, orders as a dispatcher gives them, and what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from schedmate.infra.bus.memory import MemoryBus
+from schedmate.infra.clock import Clock, SystemClock
+from schedmate.infra.gpus.scripted import ScriptedGpus
+from schedmate.infra.processes.port import MemberKey, Processes
+from schedmate.infra.processes.real import RealProcesses
+from schedmate.schemas import ids
+from schedmate.schemas.codec import decode, encode
+from schedmate.schemas.events import (
+    Event,
+    LogChunked,
+    MemberAssigned,
+    MemberReleased,
+    MemberStopOrdered,
+    NodeFaultObserved,
+    NodeReported,
+    RunExited,
+    RunRefused,
+    RunStarted,
+)
+from schedmate.schemas.job import JobSpec
+from schedmate.schemas.topology import topology
+from schedmate.schemas.wire import Envelope
+from schedmate.services.worker.agent import Worker
+from schedmate.services.worker.settings import WorkerSettings
+from schedmate.services.worker.wiring import build
+from tests.waiting import eventually
+
+E = TypeVar("E", bound=Event)
+
+SPEC = JobSpec(name="bench", command=("true",), tenant="t", user="u", pool="default")
+
+
+def spec(*command: str, **fields: Any) -> JobSpec:
+    return SPEC.model_copy(update={"command": command, **fields})
+
+
+class Bench:
+    """One node, over several lives of its worker."""
+
+    def __init__(
+        self, directory: Path, *, node: str = "n1", gpus: int = 4, clock: Clock | None = None, **settings: Any
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.bus = MemoryBus(self.clock)
+        self.gpus = ScriptedGpus(gpus)
+        self.settings = WorkerSettings(
+            node=node,
+            gpus=gpus,
+            state_dir=directory,
+            same_user=True,
+            **{"lease_s": 30.0, "report_interval_s": 0.2, "tick_s": 0.02, "gpu_poll_s": 0.05, **settings},
+        )
+        self.processes: Processes = RealProcesses(self.settings.node_dir)
+        self.place = itertools.count(1)
+        self.worker: Worker | None = None
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def setup(self) -> None:
+        await self.bus.create_topics(topology().topics.values())
+
+    async def start(self, **changes: Any) -> Worker:
+        """Start (again), and wait until the node has reported and stands at the end of its assignments."""
+        self._stop = asyncio.Event()
+        settings = self.settings.model_copy(update=changes)
+        worker = build(settings, bus=self.bus, gpus=self.gpus, processes=self.processes, clock=self.clock)
+        await worker.start()
+        self.worker = worker
+        self._task = asyncio.create_task(worker.run(self._stop))
+        await eventually(lambda: self._task.done() or all(worker.ready().values()))
+        if self._task.done():
+            await self._task
+        return worker
+
+    async def stop(self) -> None:
+        """End as on SIGTERM."""
+        self._stop.set()
+        if self._task is not None and self.worker is not None:
+            await asyncio.wait_for(self._task, 30)
+            await self.worker.close()
+        self._task = None
+
+    async def kill(self) -> None:
+        """End without a word, as kill -9 would; what is on disk stays as it is."""
+        if self._task is not None and self.worker is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            await self.worker.close()
+        self._task = None
+
+    # --- orders -------------------------------------------------------------------------------------------------------
+
+    def session(self) -> int:
+        return self.reports()[-1].session
+
+    async def assign(
+        self,
+        job_spec: JobSpec,
+        gpus: Sequence[int] = (0,),
+        *,
+        job_id: str | None = None,
+        attempt: int = 1,
+        **fields: Any,
+    ) -> MemberKey:
+        """Tell the node to start a member, and return its key."""
+        seq = next(self.place)
+        job_id = job_id or ids.derived("bench-job", self.settings.node, seq)
+        run_id = ids.run_id(job_id, attempt)
+        event = MemberAssigned(
+            **{
+                "pool": "default",
+                "seq": seq,
+                "index": 0,
+                "term": 1,
+                "node": self.settings.node,
+                "session": self.session(),
+                "job_id": job_id,
+                "run_id": run_id,
+                "attempt": attempt,
+                "member": 0,
+                "members": 1,
+                "gpus": tuple(gpus),
+                "spec": job_spec,
+                "master_addr": "127.0.0.1",
+                "master_port": 20000,
+                **fields,
+            }
+        )
+        await self.say(event)
+        return MemberKey(event.run_id, event.member)
+
+    async def order_stop(self, key: MemberKey, grace_s: float = 5.0) -> None:
+        await self.say(MemberStopOrdered(**self._order(key), grace_s=grace_s))
+
+    async def release(self, key: MemberKey) -> None:
+        await self.say(MemberReleased(**self._order(key)))
+
+    async def say(self, *events: Event) -> None:
+        traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        await self.bus.publish(
+            [
+                encode(Envelope(ids.derived("bench", repr(e)), "schedmate/dispatcher", 1.0, e, traceparent))
+                for e in events
+            ]
+        )
+
+    def _order(self, key: MemberKey) -> dict[str, Any]:
+        assigned = next(e for e in self.all(MemberAssigned) if (e.run_id, e.member) == (key.run_id, key.member))
+        same = assigned.model_dump(include={"pool", "term", "node", "job_id", "run_id", "attempt", "member"})
+        return {**same, "seq": next(self.place), "index": 0}
+
+    # --- what it says -------------------------------------------------------------------------------------------------
+
+    def all(self, kind: type[E]) -> list[E]:
+        events = [decode(r).event for r in self.bus.records(kind.TOPIC)]
+        return [e for e in events if isinstance(e, kind)]
+
+    def reports(self) -> list[NodeReported]:
+        return sorted(self.all(NodeReported), key=lambda r: (r.session, r.report_no))
+
+    def faults(self) -> list[NodeFaultObserved]:
+        return self.all(NodeFaultObserved)
+
+    async def started(self, key: MemberKey) -> RunStarted:
+        return await eventually(lambda: self._of(RunStarted, key))
+
+    async def exited(self, key: MemberKey, timeout_s: float = 15.0) -> RunExited:
+        return await eventually(lambda: self._of(RunExited, key), timeout_s)
+
+    async def refused(self, key: MemberKey) -> RunRefused:
+        return await eventually(lambda: self._of(RunRefused, key))
+
+    async def reported(self, condition: Any) -> NodeReported:
+        """Return the first of the latest reports for which the condition holds."""
+        return await eventually(lambda: next((r for r in self.reports()[-1:] if condition(r)), None))
+
+    def log(self, key: MemberKey) -> bytes:
+        """Return the output as a reader puts it together: highest offset kept, repeats trimmed, gaps marked."""
+        output, offset = b"", 0
+        for chunk in self.all(LogChunked):
+            if (chunk.run_id, chunk.member) != (key.run_id, key.member) or chunk.end <= offset:
+                continue
+            assert chunk.start <= offset, "output came out of order"
+            output += b"[gap]" if chunk.gap else chunk.content[offset - chunk.start :]
+            offset = chunk.end
+        return output
+
+    def _of(self, kind: type[Any], key: MemberKey) -> Any:
+        return next((e for e in self.all(kind) if (e.run_id, e.member) == (key.run_id, key.member)), None)
+
+
+@contextlib.asynccontextmanager
+async def bench_on(directory: Path, **settings: Any) -> AsyncIterator[Bench]:
+    """Yield a bench with a running worker; at the end everything that it runs is killed."""
+    bench = Bench(directory, **settings)
+    await bench.setup()
+    await bench.start()
+    try:
+        yield bench
+    finally:
+        await bench.kill()
+        for key in bench.processes.kept():
+            bench.processes.kill(key)
