@@ -57,10 +57,10 @@ layers: $(STAMP)  ## import-linter: imports point inward
 fresh: $(STAMP)  ## are the generated files those that the code gives?
 	@$(BIN)/python -m schedmate.schemas.generate --check
 	@$(BIN)/python -m schedmate.reference --check
+	@$(BIN)/python -m schedmate.reference --check
 
 unit: $(STAMP)  ## every test that needs no server, and the domain's coverage
-	@$(PYTEST) -m "not servers" --durations=10 --cov --cov-report=
-	@$(BIN)/coverage report
+	@$(PYTEST) -m "not servers" --durations=10 --cov --cov-report=term-missing:skip-covered
 
 bench: $(STAMP)  ## print the performance figures (starts Kafka and Mongo)
 	@infra/servers/servers up kafka mongo
@@ -69,7 +69,8 @@ bench: $(STAMP)  ## print the performance figures (starts Kafka and Mongo)
 schemas: $(STAMP)  ## write schemas/generated and docs/events.md, docs/states.md from the models
 	@$(BIN)/python -m schedmate.schemas.generate
 
-docs: schemas  ## write every generated page of docs/
+docs: schemas  ## write every generated page and table of docs/
+	@$(BIN)/python -m schedmate.reference
 	@$(BIN)/python -m schedmate.reference
 
 lock: $(STAMP)  ## write requirements/*.txt anew from pyproject.toml (UPGRADE=1: newest allowed versions)
