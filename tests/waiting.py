@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 __all__ = ["eventually", "eventually_sync"]
 
@@ -21,7 +21,13 @@ FIRST_PAUSE_S = 0.002
 LONGEST_PAUSE_S = 0.1
 
 
-async def eventually(predicate: Callable[[], T | Awaitable[T]], timeout_s: float = 10.0, what: str | None = None) -> T:
+@overload
+async def eventually(
+    predicate: Callable[[], Awaitable[T | None]], timeout_s: float = ..., what: str | None = ...
+) -> T: ...
+@overload
+async def eventually(predicate: Callable[[], T | None], timeout_s: float = ..., what: str | None = ...) -> T: ...
+async def eventually(predicate: Callable[[], Any], timeout_s: float = 10.0, what: str | None = None) -> Any:
     """Return the first true value of `predicate`, which may be a coroutine function.
 
     Raises:
@@ -29,7 +35,7 @@ async def eventually(predicate: Callable[[], T | Awaitable[T]], timeout_s: float
     """
     deadline = time.monotonic() + timeout_s
     pause_s = FIRST_PAUSE_S
-    value: T | None = None
+    value: Any = None
     while True:
         answer = predicate()
         if inspect.isawaitable(answer):
@@ -49,7 +55,7 @@ async def eventually(predicate: Callable[[], T | Awaitable[T]], timeout_s: float
         pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
 
 
-def eventually_sync(predicate: Callable[[], T], timeout_s: float = 10.0, what: str | None = None) -> T:
+def eventually_sync(predicate: Callable[[], T | None], timeout_s: float = 10.0, what: str | None = None) -> T:
     """Return the first true value of `predicate`, without an event loop.
 
     Raises:
