@@ -7,9 +7,11 @@ side by side; when one ends or fails, the others are stopped and the process end
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
@@ -232,12 +234,30 @@ def _complain(message: str) -> None:
 
 
 async def _flush(host: Host) -> None:
-    """Send the last spans, bounded: telemetry never holds up an end."""
-    for one in host.hosted:
-        try:
-            await asyncio.wait_for(asyncio.to_thread(one.tracing.shutdown), FLUSH_TIMEOUT_S)
-        except TimeoutError:
-            _log.warning("spans were left unsent", action="host.spans-unsent", component=one.component.name)
+    """Send the last spans, bounded: telemetry never holds up an end.
+
+    On threads of its own that die with the process: the loop's own pool is waited for at the end, whatever hangs in it.
+    """
+    loop = asyncio.get_running_loop()
+    flushed = [loop.create_future() for _ in host.hosted]
+    for one, done in zip(host.hosted, flushed, strict=True):
+        threading.Thread(target=_shut_down, args=(one.tracing, loop, done), name="last spans", daemon=True).start()
+    _, late = await asyncio.wait(flushed, timeout=FLUSH_TIMEOUT_S)
+    if late:
+        _log.warning("spans were left unsent", action="host.spans-unsent", services=len(late))
+
+
+def _shut_down(tracing: Tracing, loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
+    try:
+        tracing.shutdown()
+    finally:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_settle, done)
+
+
+def _settle(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
 
 
 class _Run:
@@ -307,8 +327,7 @@ class _Run:
         told = False
         while not self.stop.is_set():
             try:
-                await one.component.start()
-                return True
+                return await self._started_before_stop(one.component)
             except TRANSIENT as error:
                 pause = delay * self.random.uniform(0.5, 1.0)
                 if self.clock.monotonic() + pause >= deadline:
@@ -324,6 +343,22 @@ class _Run:
                 delay = min(delay * 2, RETRY_MAX_S)
                 await self._pause(pause)
         return False
+
+    async def _started_before_stop(self, component: Component) -> bool:
+        """Start it; False when the stop came first, which breaks the start off: nothing is in hand yet."""
+        starting = asyncio.ensure_future(component.start())
+        stopped = asyncio.ensure_future(self.stop.wait())
+        try:
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                return False
+            starting.result()
+            return True
+        finally:
+            stopped.cancel()
+            if not starting.done():
+                starting.cancel()
+                await asyncio.wait({starting}, timeout=CANCEL_TIMEOUT_S)
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but no longer than until the stop."""

@@ -195,6 +195,19 @@ async def test_a_start_error_that_time_does_not_heal_ends_at_once_and_stops_the_
     assert other.calls[-1] == "close"
 
 
+async def test_a_stop_breaks_off_a_start_that_takes_long():
+    class Slow(Example):
+        async def start(self) -> None:
+            self.calls.append("start")
+            await asyncio.Event().wait()
+
+    slow = Slow()
+    hosting = Hosting(slow, settings=ServiceSettings(health_port=0, drain_timeout_s=60.0))
+    await eventually(lambda: slow.calls == ["start"])
+    assert await hosting.end() == EXIT_OK
+    assert slow.calls == ["start", "close"]
+
+
 async def test_a_component_that_fails_stops_the_others_and_the_exit_code_says_so():
     async def fail(_stop: asyncio.Event) -> None:
         raise RuntimeError("broken")
@@ -288,6 +301,8 @@ import asyncio, sys, time
 from pathlib import Path
 from schedmate.infra.service import run_service
 from schedmate.infra.settings import ServiceSettings, health_port_field
+from schedmate.infra.telemetry import names
+from schedmate.infra.telemetry.tracing import span
 from pydantic import Field
 
 class Settings(ServiceSettings):
@@ -305,6 +320,9 @@ class Example:
         if self.settings.mode == "refuse": raise ValueError("there is no such\\nGPU")
     async def run(self, stop):
         self.mark("running")
+        if self.settings.mode == "spans":
+            for _ in range(20000):
+                with span(names.START_MEMBER): pass
         if self.settings.mode == "crash": raise RuntimeError("broken")
         await stop.wait()
         self.mark("stopping")
@@ -322,12 +340,13 @@ raise SystemExit(run_service(Settings, Example))
 
 
 class Process:
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, **variables: str) -> None:
         program = folder / "program.py"
         program.write_text(PROGRAM)
         self.marks_file = folder / "marks"
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("SCHEDMATE_", "OTEL_"))} | {
-            "PYTHONPATH": str(ROOT)
+            "PYTHONPATH": str(ROOT),
+            **variables,
         }
         self.process = subprocess.Popen(
             [sys.executable, str(program), "--marks", str(self.marks_file), *arguments],
@@ -352,8 +371,8 @@ class Process:
 def processes(tmp_path):
     started: list[Process] = []
 
-    def start(*arguments: str) -> Process:
-        started.append(Process(tmp_path, *arguments))
+    def start(*arguments: str, **variables: str) -> Process:
+        started.append(Process(tmp_path, *arguments, **variables))
         return started[-1]
 
     yield start
@@ -388,6 +407,21 @@ def test_a_second_signal_ends_the_process_at_once(processes, mode):
     assert code == 128 + signal.SIGTERM, lines
     assert time.monotonic() - started < 10, "the drain's limit is 15 s, the work's 60 s"
     assert "drained" not in process.marks()
+
+
+def test_a_collector_that_never_answers_holds_up_neither_work_nor_the_end(processes):
+    with socket.socket() as collector:
+        collector.bind(("127.0.0.1", 0))
+        collector.listen()
+        address = f"http://127.0.0.1:{collector.getsockname()[1]}"
+        process = processes("--mode", "spans", OTEL_EXPORTER_OTLP_ENDPOINT=address)
+        eventually_sync(lambda: "running" in process.marks(), 20)
+        started = time.monotonic()
+        process.signal(signal.SIGTERM)
+        code, lines = process.wait()
+        assert code == 0, lines
+        assert time.monotonic() - started < 8, "spans are given up after 4 s"
+        assert len(lines) < 30, f"{len(lines)} lines for 20,000 spans"
 
 
 def test_a_component_that_crashes_ends_the_process_with_one(processes):
