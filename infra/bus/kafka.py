@@ -133,6 +133,7 @@ class KafkaBus:
         if missing:
             await self._create(missing)
             known = await self._wait_for_leaders(wanted)
+            await self.bounds([Partition(t.name, n) for t in missing for n in range(known[t.name])])  # they answer
         for name, topic in wanted.items():
             if known[name] != topic.partitions:
                 raise TopologyMismatchError(
