@@ -17,6 +17,7 @@ from schedmate.infra.clock import Clock
 from schedmate.infra.llm.port import LanguageModel
 from schedmate.infra.settings import ServiceSettings, SettingsError
 from schedmate.infra.store.port import Store
+from schedmate.infra.store.traced import TracedStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,15 +43,16 @@ def make_bus(settings: ServiceSettings, clock: Clock) -> EventBus:
 
 
 def make_store(settings: ServiceSettings) -> Store:
-    """Return the store that `settings.store` names; it is not started."""
+    """Return the store that `settings.store` names, its calls traced; it is not started."""
     kind, _, rest = settings.store.partition(":")
     if kind == "sqlite":
         from schedmate.infra.store.sqlite import SqliteStore  # noqa: PLC0415 - see the module's docstring
 
-        return SqliteStore(_local_path(settings, rest, "store.db"))
+        return TracedStore(SqliteStore(_local_path(settings, rest, "store.db")), "sqlite")
     from schedmate.infra.store.mongo import MongoStore  # noqa: PLC0415 - see the module's docstring
 
-    return MongoStore(mongo_url(settings, settings.store), settings.mongo_database, client=settings.mongo_client)
+    mongo = MongoStore(mongo_url(settings, settings.store), settings.mongo_database, client=settings.mongo_client)
+    return TracedStore(mongo, "mongodb")
 
 
 def make_blobs(settings: ServiceSettings, clock: Clock) -> Blobs:

@@ -15,6 +15,13 @@ from schedmate.infra.clock import VirtualClock
 from schedmate.infra.llm.none import NoModel
 from schedmate.infra.llm.ollama import OllamaModel
 from schedmate.infra.settings import ServiceSettings, SettingsError
+from schedmate.infra.store.memory import MemoryStore
+from schedmate.infra.store.port import DuplicateKeyError, Store, scan_all
+from schedmate.infra.store.traced import TracedStore
+from schedmate.infra.telemetry import names
+from schedmate.infra.telemetry.recorded import Edge, RecordedSpans
+from schedmate.infra.telemetry.tracing import Tracing, span
+from schedmate.schemas.topology import topology
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +35,7 @@ from schedmate.infra.settings import ServiceSettings
 async def main():
     settings = ServiceSettings(state_dir=Path(sys.argv[1]), llm="none")
     clock = SystemClock()
-    print(*[type(made).__name__ for made in (make_bus(settings, clock), make_store(settings), make_blobs(settings, clock), make_llm(settings))])
+    print(*[type(made).__name__ for made in (make_bus(settings, clock), make_store(settings).inner, make_blobs(settings, clock), make_llm(settings))])
     print(*sorted(name for name in ("aiokafka", "faust", "motor", "pymongo", "ollama", "opentelemetry.exporter") if name in sys.modules))
 
 asyncio.run(main())
@@ -49,7 +56,8 @@ async def test_urls_choose_the_adapters_for_production():
     )
     clock = VirtualClock()
     bus, store, blobs = make_bus(settings, clock), make_store(settings), make_blobs(settings, clock)
-    assert [type(made).__name__ for made in (bus, store, blobs)] == ["KafkaBus", "MongoStore", "GridFsBlobs"]
+    assert isinstance(store, TracedStore)
+    assert [type(made).__name__ for made in (bus, store.inner, blobs)] == ["KafkaBus", "MongoStore", "GridFsBlobs"]
 
 
 def test_a_bus_url_with_credentials_is_refused():
@@ -124,3 +132,53 @@ def test_two_users_for_mongodb_are_refused():
     settings = ServiceSettings(mongo_username="a", mongo_password=SecretStr("b"))
     with pytest.raises(SettingsError, match="leave one out"):
         mongo_url(settings, "mongodb://u:p@m")
+
+
+# --- traced store -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def traced():
+    store = TracedStore(MemoryStore(), "sqlite")
+    await store.start()
+    await store.setup(topology().collections.values())
+    yield store
+    await store.stop()
+
+
+async def test_every_call_of_the_port_goes_through_with_its_arguments_and_is_a_span(traced):
+    spans = RecordedSpans()
+    with Tracing("dispatcher", exporter=spans, batched=False).active(), span(names.DECIDE_BATCH):
+        await traced.insert("tenants", "a", {"n": 1})
+        assert await traced.replace("tenants", "a", {"n": 2}, version=1)
+        assert not await traced.replace("tenants", "a", {"n": 3}, version=1)
+        await traced.put("tenants", "b", {"n": 4})
+        await traced.put_many("tenants", {"c": {"n": 5}, "d": {"n": 6}})
+        assert (await traced.get("tenants", "a")).version == 2
+        assert set(await traced.get_many("tenants", ["a", "x"])) == {"a"}
+        assert [d.id for d in await traced.scan("tenants", low="a", high="z", limit=2, reverse=True)] == ["d", "c"]
+        assert [d.id async for d in scan_all(traced, "tenants", low="", high="z", page=2)] == ["a", "b", "c", "d"]
+        assert await traced.find("jobs", "submitted_at", low=0, high=9, limit=5) == []
+        assert await traced.count("tenants") == 4
+        assert not await traced.delete("tenants", "a", version=9)
+        assert await traced.delete("tenants", "a")
+        await traced.drop("tenants")
+        await traced.ping()
+        with pytest.raises(DuplicateKeyError):
+            await traced.insert("jobs", "j", {}) or await traced.insert("jobs", "j", {})
+    calls = [dict(found.attributes) for found in spans.spans() if found.name == names.STORE_CALL]
+    assert {call["db.operation.name"] for call in calls} == {
+        name for name in dir(Store) if not name.startswith("_") and name not in ("start", "stop", "setup", "ping")
+    }
+    assert {call["db.system.name"] for call in calls} == {"sqlite"}
+    assert spans.edges() == {Edge("dispatcher", "decide batch", "dispatcher", "store")}
+    assert [found.failed for found in spans.spans() if found.name == names.STORE_CALL].count(True) == 1
+
+
+async def test_a_call_outside_of_a_recorded_span_opens_none(traced):
+    spans = RecordedSpans()
+    with Tracing("dispatcher", exporter=spans, batched=False).active():
+        await traced.put("tenants", "b", {"n": 4})
+    with span(names.DECIDE_BATCH):
+        await traced.put("tenants", "b", {"n": 5})
+    assert spans.spans() == []

@@ -6,7 +6,6 @@ import asyncio
 import re
 import time
 
-import httpx
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -14,7 +13,6 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind
 
 from schedmate.infra.telemetry import names, tracing
-from schedmate.infra.telemetry.http import TracedApp, add_traceparent
 from schedmate.infra.telemetry.recorded import Edge, RecordedSpans, roots
 from schedmate.infra.telemetry.redaction import REDACTED
 from schedmate.infra.telemetry.tracing import (
@@ -311,64 +309,6 @@ def test_a_span_that_nobody_records_is_cheap():
         return (time.perf_counter() - started) / 2000
 
     assert min(handle() for _ in range(5)) < 60e-6, "about 8 µs when nothing else runs"
-
-
-# --- HTTP -------------------------------------------------------------------------------------------------------------
-
-
-class Route:
-    path = "/v1/jobs/{job_id}"
-
-
-async def app(scope, receive, send):
-    scope["route"] = Route()
-    if scope["path"] == "/broken":
-        raise RuntimeError("broken")
-    await send({"type": "http.response.start", "status": 503 if scope["path"] == "/busy" else 200, "headers": []})
-    await send({"type": "http.response.body", "body": current_traceparent().encode()})
-
-
-def client() -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        transport=httpx.ASGITransport(TracedApp(app)), base_url="http://api", event_hooks={"request": [add_traceparent]}
-    )
-
-
-async def test_a_request_continues_the_callers_trace_and_is_named_by_its_route(spans):
-    with recording("ingest", spans).active():
-        async with client() as http:
-            with recording("client", spans).active(), span(names.SUBMIT):
-                sent = current_traceparent()
-                answer = await http.get("/v1/jobs/j1")
-    assert trace_id(answer.text) == trace_id(sent)
-    served = next(found for found in spans.spans() if found.name == "GET /v1/jobs/{job_id}")
-    assert dict(served.attributes) == {
-        "http.request.method": "GET",
-        "http.route": "/v1/jobs/{job_id}",
-        "http.response.status_code": 200,
-    }
-    assert not served.failed
-
-
-async def test_a_request_that_fails_marks_its_span(spans):
-    with recording("ingest", spans).active():
-        async with client() as http:
-            await http.get("/busy")
-            with pytest.raises(RuntimeError):
-                await http.get("/broken")
-    assert [found.failed for found in spans.spans()] == [True, True]
-
-
-async def test_two_traceparents_are_as_good_as_none():
-    async with client() as http:
-        answer = await http.get("/x", headers=[("traceparent", PARENT), ("traceparent", new_traceparent())])
-    assert trace_id(answer.text) not in ("", TRACE)
-
-
-async def test_a_request_keeps_a_traceparent_that_it_already_has():
-    async with client() as http:
-        answer = await http.get("/x", headers={"traceparent": PARENT})
-    assert answer.text == PARENT
 
 
 def test_the_kind_of_a_producer_is_producer():
