@@ -13,8 +13,13 @@ from schedmate.schemas.events import READERS, WRITERS
 DEAD_LETTERS: Final = "schedmate.dead-letters"
 ASSIGNMENTS: Final = "schedmate.assignments"
 CHANGELOG: Final = "schedmate.log-monitor-tracker-changelog"
-GROUPED: Final = ("ingest", "code-analyzer", "history-estimator", "log-monitor")
-"""Services that share topics in a consumer group named after them; the dispatcher and the workers belong to none."""
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "ingest": ("ingest-requests", "ingest-view-*"),  # the read model's group is new with each rebuilding
+    "code-analyzer": ("schedmate.code-analyzer",),
+    "history-estimator": ("schedmate.history-estimator",),
+    "log-monitor": ("schedmate.log-monitor",),
+}
+"""Consumer groups of the services that have some; `*` ends a prefix. The dispatcher and the workers belong to none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +78,4 @@ def topics_resent_to_by(service: str) -> list[str]:
 
 def groups_of(service: str) -> list[str]:
     """Return the consumer groups that a service may join."""
-    return [f"schedmate.{service}"] if service in GROUPED else []
+    return list(GROUPS.get(service, ()))

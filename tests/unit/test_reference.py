@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
+from fnmatch import fnmatch
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from schedmate.rights import (
     ASSIGNMENTS,
     COLLECTION_RIGHTS,
     DEAD_LETTERS,
+    groups_of,
     topics_read_by,
     topics_resent_to_by,
     topics_written_by,
@@ -104,6 +108,20 @@ def test_every_topic_and_every_collection_has_its_rights():
     for collection, rights in COLLECTION_RIGHTS.items():
         assert len(rights.writers) == 1, collection
         assert not set(rights.writers) & set(rights.readers), collection
+
+
+def test_the_groups_are_those_that_the_services_join():
+    seen = 0
+    for service in SERVICES:
+        name = f"schedmate.services.{service.replace('-', '_')}.wiring"
+        if find_spec(name) is None:
+            continue
+        joined = [value for key, value in vars(importlib.import_module(name)).items() if key.endswith("GROUP")]
+        seen += len(joined)
+        for group in joined:
+            allowed = groups_of(service)
+            assert any(fnmatch(group, one) or fnmatch(f"{group}-0", one) for one in allowed), f"{service} joins {group}"
+    assert seen, "the search finds no group at all: it looks in the wrong place"
 
 
 def test_the_worker_has_no_right_on_the_store():
