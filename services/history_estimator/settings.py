@@ -1,0 +1,35 @@
+"""Settings of history-estimator."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from schedmate.infra.settings import ServiceSettings, health_port_field
+
+
+class HistoryEstimatorSettings(ServiceSettings):
+    """What history-estimator can be told. Frozen; printed masked at start."""
+
+    health_port: int = health_port_field(8473)
+    user_jobs_min: int = Field(
+        default=3, ge=1, le=1000, description="Finished jobs of a user that an estimate from the user's median needs."
+    )
+    history_jobs_max: int = Field(
+        default=200, ge=1, le=10_000, description="Newest finished jobs that one estimate looks at."
+    )
+    progress_interval_s: float = Field(
+        default=30.0,
+        ge=0,
+        le=86_400,
+        description="Least time between two estimates of a job that rest on its progress.",
+    )
+    progress_change: float = Field(
+        default=0.05,
+        ge=0,
+        le=10,
+        description="Least change of the median, as a share of it, that is worth a new estimate.",
+    )
+    progress_fraction_min: float = Field(
+        default=0.02, ge=0, le=1, description="A run that is less far says nothing of its end."
+    )
+    concurrency: int = Field(default=32, ge=1, le=1000, description="Jobs that are handled at once.")

@@ -1,0 +1,267 @@
+"""history-estimator: records merge whatever the order, estimates rest on the right jobs, repeats change nothing."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from schedmate.infra.clock import SeededRandom
+from schedmate.infra.telemetry.metrics import Metrics
+from schedmate.schemas.events import (
+    EstimateBasis,
+    JobAnalyzed,
+    JobAssigned,
+    JobCancelled,
+    JobFailed,
+    JobSucceeded,
+    ProgressObserved,
+)
+from schedmate.services.history_estimator.estimate import from_history, from_progress, quantile
+from schedmate.services.history_estimator.handlers import Estimator
+from schedmate.services.history_estimator.record import JobRecord
+from schedmate.services.history_estimator.settings import HistoryEstimatorSettings
+from schedmate.services.history_estimator.wiring import build
+from tests.advice import START, Job, envelope, events_on, memory_bus, memory_store, publish, serving
+
+HASH = "a" * 64
+OTHER = "b" * 64
+
+
+def decided(job: Job, kind=JobSucceeded, at: float = START + 100):
+    states = {
+        JobSucceeded: ("SUCCEEDED", "ALL_MEMBERS_EXITED_ZERO"),
+        JobFailed: ("FAILED", "RETRY_BUDGET_SPENT"),
+        JobCancelled: ("CANCELLED", "CANCELLED_BY_REQUEST"),
+    }
+    state, reason = states[kind]
+    return kind(
+        pool="default", seq=1, index=0, decided_at=at, job_id=job.id, attempt=job.attempt, state=state, reason=reason
+    )
+
+
+def analyzed(job: Job, content_hash: str = HASH):
+    return JobAnalyzed(job_id=job.id, pool="default", content_hash=content_hash, fields={})
+
+
+def progress(job: Job, *, eta_s: float, fraction: float, offset: int = 10):
+    return ProgressObserved(
+        job_id=job.id,
+        pool="default",
+        run_id=job.run_id,
+        attempt=job.attempt,
+        member=0,
+        log_offset=offset,
+        fraction=fraction,
+        eta_s=eta_s,
+    )
+
+
+def life(job: Job, duration_s: float, kind=JobSucceeded, content_hash: str | None = None):
+    end = START + duration_s
+    told = [
+        job.submitted(),
+        job.started(),
+        job.exited(0 if kind is JobSucceeded else 1, at=end),
+        decided(job, kind, end + 1),
+    ]
+    return told if content_hash is None else [told[0], analyzed(job, content_hash), *told[1:]]
+
+
+class Service:
+    """The handler over a store, called one event after the other."""
+
+    def __init__(self, store, **given):
+        self.handler = Estimator(store, HistoryEstimatorSettings(**given), Metrics())
+
+    async def tell(self, *events, at: float = START):
+        said = []
+        for event in events:
+            said += await self.handler(envelope(event, at))
+        return [e.event for e in said]
+
+
+@pytest.fixture
+async def service():
+    return Service(await memory_store())
+
+
+async def test_a_job_of_which_nothing_is_known_is_unknown_without_numbers(service):
+    (said,) = await service.tell(Job().submitted())
+    assert (said.basis, said.revision) == (EstimateBasis.UNKNOWN, 1)
+    assert (said.p10_s, said.p50_s, said.p90_s, said.early_end_risk, said.similar) == (None, None, None, None, ())
+
+
+async def test_a_job_that_repeats_another_gets_its_run_time(service):
+    await service.tell(*life(Job("first"), 600))
+    (said,) = await service.tell(Job("again").submitted())
+    assert (said.basis, said.p50_s, said.similar) == (EstimateBasis.EXACT_PRIOR, 600.0, ("first",))
+    assert said.p10_s < 600 < said.p90_s
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "other"},
+        {"user": "bob"},
+        {"tenant": "robotics"},
+        {"command": ("python", "other.py")},
+        {"gpus": 2},
+        {"nodes": 2},
+        {"bundle": HASH},
+    ],
+)
+async def test_a_job_that_differs_in_any_part_is_no_repeat(service, fields):
+    await service.tell(*life(Job("first"), 600))
+    (said,) = await service.tell(Job("second", fields=fields).submitted())
+    assert said.basis is EstimateBasis.UNKNOWN
+
+
+async def test_the_median_of_the_users_jobs_serves_when_there_are_enough(service):
+    for n, duration in enumerate((100, 200, 900)):
+        await service.tell(*life(Job(f"job-{n}", fields={"name": f"n{n}"}), duration))
+    (said,) = await service.tell(Job("new", fields={"name": "new"}).submitted())
+    assert (said.basis, said.p50_s) == (EstimateBasis.USER_MEDIAN, 200.0)
+    (elsewhere,) = await service.tell(Job("x", fields={"name": "new", "tenant": "robotics"}).submitted())
+    assert elsewhere.basis is EstimateBasis.UNKNOWN
+
+
+async def test_jobs_of_the_same_size_are_preferred(service):
+    for n, (gpus, duration) in enumerate(itertools.product((1, 8), (100, 110, 120))):
+        await service.tell(*life(Job(f"job-{n}", fields={"name": f"n{n}", "gpus": gpus}), duration * gpus))
+    (said,) = await service.tell(Job("new", fields={"name": "new", "gpus": 8}).submitted())
+    assert said.p50_s == 880.0
+
+
+async def test_failed_and_cancelled_jobs_give_a_risk_and_no_run_time(service):
+    await service.tell(*life(Job("a"), 5, JobFailed), *life(Job("b"), 7, JobCancelled), *life(Job("c"), 600))
+    (said,) = await service.tell(Job("new").submitted())
+    assert (said.p50_s, said.similar) == (600.0, ("c",))
+    assert said.early_end_risk == pytest.approx(2.5 / 4)
+
+
+async def test_an_analysis_that_shows_other_source_makes_the_repeat_merely_similar(service):
+    await service.tell(*life(Job("first"), 600, content_hash=HASH))
+    new = Job("again")
+    first, second = await service.tell(new.submitted(), analyzed(new, OTHER))
+    assert (first.basis, first.revision) == (EstimateBasis.EXACT_PRIOR, 1)
+    assert (second.basis, second.revision, second.p50_s) == (EstimateBasis.SIMILAR_JOBS, 2, 600.0)
+
+
+async def test_an_analysis_that_changes_nothing_gives_no_new_revision(service):
+    await service.tell(*life(Job("first"), 600, content_hash=HASH))
+    new = Job("again")
+    assert len(await service.tell(new.submitted(), analyzed(new, HASH))) == 1
+
+
+async def test_an_analysis_that_comes_before_its_job_is_used(service):
+    await service.tell(*life(Job("first"), 600, content_hash=HASH))
+    new = Job("again")
+    (said,) = await service.tell(analyzed(new, OTHER), new.submitted())
+    assert said.basis is EstimateBasis.SIMILAR_JOBS
+
+
+async def test_progress_refines_and_is_throttled(service):
+    job = Job()
+    await service.tell(job.submitted(), job.started())
+    (said,) = await service.tell(progress(job, eta_s=900, fraction=0.1), at=START + 100)
+    assert (said.basis, said.p50_s, said.revision) == (EstimateBasis.PROGRESS, 1000.0, 2)
+    assert said.p10_s < 1000 < said.p90_s
+    assert await service.tell(progress(job, eta_s=500, fraction=0.2, offset=20), at=START + 110) == []
+    assert await service.tell(progress(job, eta_s=860, fraction=0.2, offset=30), at=START + 150) == []
+    (moved,) = await service.tell(progress(job, eta_s=400, fraction=0.3, offset=40), at=START + 200)
+    assert (moved.p50_s, moved.revision) == (600.0, 3)
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.0])
+async def test_a_run_that_has_hardly_begun_says_nothing(service, fraction):
+    job = Job()
+    await service.tell(job.submitted(), job.started())
+    assert await service.tell(progress(job, eta_s=900, fraction=fraction), at=START + 10) == []
+
+
+async def test_progress_of_a_run_whose_start_is_not_known_or_that_has_ended_says_nothing(service):
+    job = Job()
+    await service.tell(job.submitted())
+    assert await service.tell(progress(job, eta_s=9, fraction=0.5), at=START + 10) == []
+    await service.tell(job.started(), job.exited(0), decided(job))
+    assert await service.tell(progress(job, eta_s=9, fraction=0.5), at=START + 10) == []
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4)))[::3])
+async def test_whatever_the_order_and_however_often_the_same_is_remembered(order):
+    store = await memory_store()
+    service = Service(store)
+    told = life(Job("first"), 600)
+    for n in order:
+        await service.tell(told[n], told[n])
+    await service.tell(*told)
+    (said,) = await service.tell(Job("again").submitted())
+    assert (said.basis, said.p50_s, said.similar) == (EstimateBasis.EXACT_PRIOR, 600.0, ("first",))
+    assert await store.count("history") == 2
+
+
+async def test_a_submission_that_comes_again_gets_the_same_answer(service):
+    job = Job()
+    (first,) = await service.handler(envelope(job.submitted()))
+    await service.tell(*life(Job("other"), 600))
+    (again,) = await service.handler(envelope(job.submitted()))
+    assert again == first
+    await service.tell(job.started())
+    await service.tell(progress(job, eta_s=900, fraction=0.1), at=START + 100)
+    assert await service.tell(job.submitted()) == []
+
+
+async def test_a_resumed_attempt_gives_no_run_time(service):
+    job = Job("first", attempt=2)
+    resumed = decided(job).model_dump() | {
+        "run_id": job.run_id,
+        "placements": (),
+        "policy": "fifo",
+        "passed_over": 0,
+        "why_there": "",
+        "resume_from": "/ck/1",
+    }
+    await service.tell(job.submitted(), JobAssigned(**resumed), job.started(), job.exited(0), decided(job))
+    (said,) = await service.tell(Job("again").submitted())
+    assert said.basis is EstimateBasis.UNKNOWN
+
+
+async def test_a_gangs_run_time_is_from_the_first_start_to_the_last_end(service):
+    job = Job("gang", fields={"nodes": 2})
+    await service.tell(
+        job.submitted(), job.started(START + 5, member=0), job.started(START, member=1),
+        job.exited(0, member=0, at=START + 50, started_at=START + 5), job.exited(0, member=1, at=START + 70, started_at=START),
+        decided(job),
+    )  # fmt: skip
+    (said,) = await service.tell(Job("again", fields={"nodes": 2}).submitted())
+    assert said.p50_s == 70.0
+
+
+async def test_the_service_estimates_on_the_bus_in_the_jobs_trace():
+    bus, store = await memory_bus(), await memory_store()
+    async with serving(build(HistoryEstimatorSettings(), bus=bus, store=store, random=SeededRandom(1))):
+        job = Job()
+        await publish(bus, *life(Job("first"), 600))
+        await events_on(bus, "schedmate.estimates", 1)
+        await publish(bus, job.submitted())
+        said = await events_on(bus, "schedmate.estimates", 2)
+    of_job = [e for e in said if e.event.job_id == job.id]
+    assert of_job[0].source == "schedmate/history-estimator"
+    assert of_job[0].traceparent.split("-")[1] == "0af7651916cd43dd8448eb211c80319c"
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 1), (0.5, 2.5), (1.0, 4), (0.1, 1.3)])
+def test_quantiles_are_linear_between_the_values(share, expected):
+    assert quantile([1, 2, 3, 4], share) == pytest.approx(expected)
+
+
+def test_jobs_of_other_tenants_are_never_named_even_if_they_were_found():
+    job = JobRecord(job_id="new", pool="p", tenant="a", user="u", name="n", command_hash="c")
+    foreign = job.model_copy(update={"job_id": "old", "tenant": "b", "outcome": "succeeded"})
+    assert from_history(job, [foreign], [foreign], user_jobs_min=1).similar == ()
+
+
+def test_what_is_left_is_the_less_certain_the_less_is_done():
+    early, late = (from_progress(None, elapsed_s=0, eta_s=100, fraction=f) for f in (0.1, 0.9))
+    assert early.p90_s - early.p10_s > late.p90_s - late.p10_s
