@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal, TypeVar, get_args
 
+import pymongo
 import structlog
 from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
 from bson.int64 import Int64
@@ -132,17 +133,22 @@ class MongoConnection:
     async def disconnect(self) -> None:
         """Close every connection."""
         client, self._client, self._database = self._client, None, None
-        if client is not None:
-            closing = client.close()
-            if closing is not None:  # PyMongo's is a coroutine, Motor's is not
-                await closing
+        if client is None:
+            return
+        if self._class == "motor":
+            await asyncio.to_thread(client.close)  # it says goodbye to the server, and blocks meanwhile
+        else:
+            await client.close()
 
     async def ping(self) -> None:
         """Raise MongoUnavailableError when the server does not answer within a second."""
+        admin = self.admin
         try:
-            async with asyncio.timeout(PING_S):
-                await self.admin.command("ping")
-        except (TimeoutError, PyMongoError) as error:
+            with pymongo.timeout(
+                PING_S
+            ):  # not asyncio's: a client that is cancelled while it connects leaves a socket open
+                await admin.command("ping")
+        except PyMongoError as error:
             raise MongoUnavailableError(f"MongoDB did not answer within {PING_S} s: {error}") from error
 
     async def retried(self, operation: str, attempt: Callable[[int], Awaitable[T]]) -> T:
