@@ -164,7 +164,12 @@ def decided(
         fields["run_id"] = ids.run_id(job, attempt)
     if kind is e.JobAssigned:
         placement = e.Placement(member=0, node="n1", gpus=(0, 1))
-        fields |= {"placements": (placement,), "policy": "fifo", "queue_position": 0, "why_there": "the only node that fits"}
+        fields |= {
+            "placements": (placement,),
+            "policy": "fifo",
+            "passed_over": 0,
+            "why_there": "the only node that fits",
+        }
     if kind is e.JobStopping:
         fields["intent"] = "cancel"
     event = kind.model_validate({**fields, **given})
@@ -179,22 +184,34 @@ def started(job: str, *, attempt: int = 1, member: int = 0, at: float = START) -
     return enveloped(event, at)
 
 
-def exited(job: str, code: int = 0, *, attempt: int = 1, member: int = 0, at: float = START, log_bytes: int = 0) -> Envelope[e.Event]:
+def exited(
+    job: str, code: int = 0, *, attempt: int = 1, member: int = 0, at: float = START, log_bytes: int = 0
+) -> Envelope[e.Event]:
     event = e.RunExited(
         job_id=job, pool="default", run_id=ids.run_id(job, attempt), attempt=attempt, member=member, node="n1", session=1,
-        cause=e.ExitCause.EXITED, exit_code=code, log_bytes=log_bytes, started_at=START, ended_at=at,
+        cause=e.ExitCause.EXITED, exit_code=code, log_bytes=log_bytes, started_at=None, ended_at=at,
     )  # fmt: skip
     return enveloped(event, at)
 
 
-def chunk(job: str, start: int, content: bytes, *, attempt: int = 1, member: int = 0, gap_to: int | None = None) -> e.LogChunked:
+def chunk(
+    job: str, start: int, content: bytes, *, attempt: int = 1, member: int = 0, gap_to: int | None = None
+) -> e.LogChunked:
     return e.LogChunked(
         job_id=job, pool="default", run_id=ids.run_id(job, attempt), attempt=attempt, member=member, node="n1", start=start,
         end=start + len(content) if gap_to is None else gap_to, gap=gap_to is not None, content=content,
     )  # fmt: skip
 
 
-def reported(node: str = "n1", *, report_no: int = 1, session: int = 1, at: float = START, runs: Sequence[e.RunReport] = (), **given: Any) -> Envelope[e.Event]:
+def reported(
+    node: str = "n1",
+    *,
+    report_no: int = 1,
+    session: int = 1,
+    at: float = START,
+    runs: Sequence[e.RunReport] = (),
+    **given: Any,
+) -> Envelope[e.Event]:
     fields: dict[str, Any] = {
         "node": node, "pool": "default", "boot_id": "boot", "session": session, "report_no": report_no, "applied_seq": -1,
         "applied_index": -1, "address": "127.0.0.1", "port_min": 20000, "port_max": 20999,

@@ -105,6 +105,7 @@ class Outbox:
             raise submission.SubmissionRefusedError(
                 "bundle",
                 "no bundle with this hash was uploaded by the tenant; upload it first (PUT /v1/bundles/SHA256)",
+                missing=True,
             )
         document = await self._store.get(TENANTS, tenant)
         defaults = submission.TenantDefaults.from_body(document.body if document is not None else {})

@@ -124,7 +124,12 @@ def _members(view: View) -> list[dict[str, Any]]:
         return []
     newest = runs[max(runs, key=int)]["members"]
     return [
-        {**told, "member": int(member), "detail": told.get("exit_detail") or told.get("refused_detail") or ""}
+        {
+            **told,
+            "member": int(member),
+            "started_at": told.get("started_at", told.get("exit_started_at")),
+            "detail": told.get("exit_detail") or told.get("refused_detail") or "",
+        }
         for member, told in sorted(newest.items(), key=lambda item: int(item[0]))
     ]
 

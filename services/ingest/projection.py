@@ -255,7 +255,7 @@ def _run_exited(view: View, event: RunExited, _: Envelope[Event]) -> View:
         "exit_detail": event.detail,
     }
     if event.started_at is not None:
-        facts["started_at"] = event.started_at
+        facts["exit_started_at"] = event.started_at  # each event has fields of its own: no order is needed
     return _member(view, event.attempt, event.run_id, event.member, facts)
 
 

@@ -19,13 +19,17 @@ SOURCE: Final = "schedmate/ingest"
 
 
 class SubmissionRefusedError(Exception):
-    """The job cannot be accepted as asked; `field` names what is wrong, `forbidden` says that it is a matter of rights."""
+    """The job cannot be accepted as asked; `field` names what is wrong.
 
-    def __init__(self, field: str, message: str, *, forbidden: bool = False) -> None:
+    `forbidden`: it is a matter of rights. `missing`: what it names is not here (yet).
+    """
+
+    def __init__(self, field: str, message: str, *, forbidden: bool = False, missing: bool = False) -> None:
         super().__init__(message)
         self.field = field
         self.message = message
         self.forbidden = forbidden
+        self.missing = missing
 
 
 @dataclass(frozen=True, slots=True)

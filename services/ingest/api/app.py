@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from schedmate import __version__
 from schedmate.services.ingest.api import bodies, bundles, dead_letters, documentation, events, jobs, logs, nodes
@@ -52,6 +53,18 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for these"
+    headers = dict(error.headers or {})
+    if error.status_code == Kind.METHOD_NOT_ALLOWED.status:
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
     kind = _KINDS.get(error.status_code, Kind.BAD_REQUEST if error.status_code < 500 else Kind.INTERNAL)  # noqa: PLR2004
     detail = _DETAILS.get(error.status_code, str(error.detail))
-    return problem_response(Problem(kind, detail, headers=dict(error.headers or {})), request.url.path)
+    return problem_response(Problem(kind, detail, headers=headers), request.url.path)
+
+
+def _methods(request: Request) -> set[str]:
+    """Return what the path of a request can be asked with: a path may have several routes."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            found |= getattr(route, "methods", None) or set()
+    return found

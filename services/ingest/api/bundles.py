@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from starlette.responses import StreamingResponse
 
 from schedmate.services.ingest import models
@@ -18,7 +17,7 @@ from schedmate.services.ingest.problems import FieldError, Kind, Problem, not_fo
 
 router: Final = APIRouter(tags=["bundles"])
 
-_SHA256: Final = re.compile(r"^[0-9a-f]{64}$")
+Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the archive, in small letters.")]
 _CONTENT_TYPES: Final = frozenset(
     {"application/octet-stream", "application/x-tar", "application/gzip", "application/zip", "application/x-gzip"}
 )
@@ -32,11 +31,8 @@ _CONTENT_TYPES: Final = frozenset(
     responses=problems(*BODY, Kind.BUNDLE_REFUSED),
     openapi_extra=BUNDLE_BODY,
 )
-async def put_bundle(sha256: str, request: Request, context: Ctx, principal: Submitter) -> models.BundleAnswer:
+async def put_bundle(sha256: Digest, request: Request, context: Ctx, principal: Submitter) -> models.BundleAnswer:
     """Store a tar or zip archive under its sha256. It is checked, never extracted; the same again changes nothing."""
-    if not _SHA256.match(sha256):
-        message = "the name of a bundle is its SHA-256: 64 hexadecimal digits in small letters"
-        raise Problem(Kind.INVALID, message, errors=[FieldError(field="sha256", message=message)])
     if bodies.content_type(request) not in _CONTENT_TYPES:
         raise Problem(Kind.UNSUPPORTED, "Send the archive as application/octet-stream.")
     try:
@@ -58,12 +54,12 @@ async def put_bundle(sha256: str, request: Request, context: Ctx, principal: Sub
             "description": "The archive as it was uploaded.",
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         },
-        **problems(Kind.NOT_FOUND),
+        **problems(Kind.NOT_FOUND, Kind.INVALID),
     },
 )
-async def get_bundle(sha256: str, context: Ctx, principal: Fetcher) -> Response:
+async def get_bundle(sha256: Digest, context: Ctx, principal: Fetcher) -> Response:
     """Return a bundle. A tenant gets its own; a token with the scope bundles, which workers hold, gets any."""
-    found = await context.bundles.found(sha256, principal) if _SHA256.match(sha256) else None
+    found = await context.bundles.found(sha256, principal)
     if found is None:
         raise not_found("bundle with this hash")
     headers = {"Content-Length": str(found.size_bytes), "ETag": f'"{sha256}"'}

@@ -79,18 +79,32 @@ def install(app: FastAPI) -> None:
                 schemas.update(schema.pop("$defs", {}))
                 schemas[model.__name__] = schema
             _say_exactly_one(schemas["JobRequest"])
+            _say_that_tokens_are_optional(document)
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
+def _say_that_tokens_are_optional(document: dict[str, Any]) -> None:
+    """Say of each operation that it may need a token: on the loopback it does not."""
+    for path in document["paths"].values():
+        for operation in path.values():
+            if "security" in operation:
+                operation["security"] = [{}, *operation["security"]]
+
+
 def _say_exactly_one(schema: dict[str, Any]) -> None:
-    """Add what the model checks beyond single fields: exactly one of command and script."""
-    for name, other in (("command", "script"), ("script", "command")):
-        schema.setdefault("oneOf", []).append(
-            {
-                "required": [name],
-                "properties": {name: {"not": {"type": "null"}}, other: {"type": "null"}},
-            }
-        )
+    """Add what the model checks and Pydantic does not say: one of command and script, where an entry lies, env's names."""
+    schema["properties"]["env"]["additionalProperties"] = False
+    null = {"type": "null"}
+    command = {"type": "array", "minItems": 1, "prefixItems": [{"type": "string", "minLength": 1}]}
+    script = {"type": "string", "pattern": r"\S"}
+    schema["oneOf"] = [
+        {"required": ["command"], "properties": {"command": command, "script": null}},
+        {"required": ["script"], "properties": {"command": null, "script": script}},
+    ]
+    schema["anyOf"] = [
+        {"properties": {"entry": null}},
+        *({"required": [place], "properties": {place: {"type": "string"}}} for place in ("bundle", "workdir")),
+    ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import binascii
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
@@ -36,7 +34,7 @@ SCANNED_MAX: Final = 5000
 _SCAN_PAGE: Final = 500
 _KEY_LEN_MAX: Final = 200
 _JOB_ID: Final = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-_LOWEST, _HIGHEST = "", "\U0010ffff"
+_HIGHEST: Final = "\U0010ffff"
 
 
 @router.post(
@@ -52,7 +50,7 @@ _LOWEST, _HIGHEST = "", "\U0010ffff"
             "model": models.JobView,
             "description": "The job is written down; it goes on the bus when that answers again.",
         },
-        **problems(*BODY, Kind.KEY_REUSED, Kind.BUNDLE_REFUSED),
+        **problems(*BODY, Kind.KEY_REUSED, Kind.CONFLICT, Kind.BUNDLE_REFUSED),
     },
     openapi_extra=JOB_BODY,
 )
@@ -126,7 +124,7 @@ async def _accepted(context: Context, principal: Principal, asked: JobRequest, k
 
 
 def _refused(error: jobs.SubmissionRefusedError) -> Problem:
-    kind = Kind.FORBIDDEN if error.forbidden else Kind.INVALID
+    kind = Kind.FORBIDDEN if error.forbidden else Kind.CONFLICT if error.missing else Kind.INVALID
     return Problem(kind, error.message, errors=[FieldError(field=error.field, message=error.message)])
 
 
@@ -148,7 +146,9 @@ async def list_jobs(
     name: Annotated[str | None, Query(max_length=200, description="Only jobs of this name.")] = None,
     unfinished: Annotated[bool, Query(description="Only jobs that have not ended.")] = False,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="Most jobs of one page.")] = 100,
-    cursor: Annotated[str | None, Query(max_length=500, description="`next_cursor` of the page before.")] = None,
+    cursor: Annotated[
+        str | None, Query(pattern=r"^[0-9]{15}/[0-9a-f-]{36}$", description="`next_cursor` of the page before.")
+    ] = None,
 ) -> models.JobPage:
     """Return a page of the jobs that the token may see.
 
@@ -156,15 +156,14 @@ async def list_jobs(
     """
     wanted = {"tenant": tenant, "pool": pool, "user": user, "name": name}
     states = {s.value for s in state} if state else None
-    field, low, high = _range(principal, tenant, unfinished or (states is not None and not states & _TERMINAL))
-    if cursor is not None:
-        high = _place(cursor, low, high)
+    field, prefix = _index(principal, tenant, unfinished or (states is not None and not states & _TERMINAL))
+    low, high = prefix, f"{prefix}{cursor or _HIGHEST}"
     found: list[View] = []
     scanned = 0
     while len(found) < limit and scanned < SCANNED_MAX:
         page = await context.store.find(VIEWS, field, low=low, high=high, limit=_SCAN_PAGE, reverse=True)
         for document in page:
-            high = str(document.body[field])
+            high, cursor = str(document.body[field]), str(document.body["sort_key"])
             scanned += 1
             if _matches(document.body, wanted, states, unfinished=unfinished):
                 found.append(document.body)
@@ -172,34 +171,24 @@ async def list_jobs(
                     break
         if len(page) < _SCAN_PAGE and len(found) < limit:
             return _page(found, None, context)
-    return _page(found, high, context)
+    return _page(found, cursor, context)
 
 
 _TERMINAL: Final = frozenset(s.value for s in TERMINAL)
 
 
-def _page(found: Sequence[View], high: str | None, context: Context) -> models.JobPage:
+def _page(found: Sequence[View], cursor: str | None, context: Context) -> models.JobPage:
     now = context.clock.now()
-    cursor = urlsafe_b64encode(high.encode()).decode() if high is not None else None
     return models.JobPage(jobs=[presentation.job_view(view, now) for view in found], next_cursor=cursor)
 
 
-def _range(principal: Principal, tenant: str | None, unfinished: bool) -> tuple[str, str, str]:
-    """Return the indexed field and the range of it that holds what is asked for."""
+def _index(principal: Principal, tenant: str | None, unfinished: bool) -> tuple[str, str]:
+    """Return the indexed field, and how its values begin, that hold what is asked for."""
     if not principal.may(Scope.OPERATE):
         tenant = principal.tenant
     if tenant is not None:
-        return "tenant_key", f"{tenant}/", f"{tenant}0"  # `0` follows `/`
-    return ("open_key" if unfinished else "sort_key"), _LOWEST, _HIGHEST
-
-
-def _place(cursor: str, low: str, high: str) -> str:
-    try:
-        place = urlsafe_b64decode(cursor.encode("ascii")).decode()
-    except (binascii.Error, UnicodeError, ValueError) as error:
-        message = "this is no cursor of a page; leave it out to begin anew"
-        raise Problem(Kind.INVALID, message, errors=[FieldError(field="cursor", message=message)]) from error
-    return min(max(place, low), high)
+        return "tenant_key", f"{tenant}/"
+    return ("open_key" if unfinished else "sort_key"), ""
 
 
 def _matches(view: View, wanted: Mapping[str, str | None], states: set[str] | None, *, unfinished: bool) -> bool:

@@ -16,7 +16,7 @@ from schedmate.services.ingest.api.jobs import visible_job
 from schedmate.services.ingest.api.security import Reader
 from schedmate.services.ingest.api.serving import stream
 from schedmate.services.ingest.following import newest_attempt, run_end, text_of
-from schedmate.services.ingest.problems import FieldError, Kind, Problem
+from schedmate.services.ingest.problems import Kind, Problem
 from schedmate.services.ingest.streams import KEEP_ALIVE, server_sent
 
 router: Final = APIRouter(tags=["logs"])
@@ -68,8 +68,9 @@ async def get_job_log(
         message = "the job has not started an attempt yet; `why` says what it waits for"
         raise Problem(Kind.NOT_FOUND, f"There is no log: {message}.")
     if member >= view["asked"]["nodes"]:
-        message = f"the job has the members 0 to {view['asked']['nodes'] - 1}"
-        raise Problem(Kind.INVALID, message, errors=[FieldError(field="member", message=message)])
+        raise Problem(
+            Kind.NOT_FOUND, f"The job has the members 0 to {view['asked']['nodes'] - 1}; ask for one of them."
+        )
     run_id = ids.run_id(job_id, number)
     end = run_end(view, number, member)
     read = await context.logs.read(run_id, member, offset, limit)
