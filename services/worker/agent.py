@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ from schedmate.schemas.events import (
     RefusalCause,
     RunStarted,
 )
-from schedmate.services.worker.announcements import node_fault
+from schedmate.services.worker.announcements import Snapshot, node_fault
 from schedmate.services.worker.assignments import Assignments
 from schedmate.services.worker.fence import Accept, Delivered, Refuse, Release, Step, Stop, decide
 from schedmate.services.worker.gpu_watch import GpuWatch
@@ -98,7 +99,8 @@ class Worker:
         )  # orders are not carried out while a lapse is being dealt with, nor the other way round
         self._lapsed = asyncio.Event()
         self._leaving: set[asyncio.Task[None]] = set()
-        self._is_acknowledged = False
+        self._told: Snapshot | None = None  # by the newest acknowledged report
+        self._told_more = asyncio.Event()
 
     async def start(self) -> None:
         """Connect, take the node's lock, adopt what is there. Raises a clear error."""
@@ -158,7 +160,7 @@ class Worker:
 
     def ready(self) -> Mapping[str, bool]:
         """Return the checks of readiness."""
-        return {"reported": self._is_acknowledged, "caught_up": self._assignments.is_caught_up}
+        return {"reported": self._told is not None, "caught_up": self._assignments.is_caught_up}
 
     async def measure(self) -> None:
         """Bring the gauges up to date."""
@@ -261,7 +263,7 @@ class Worker:
             interval_s=settings.interval_s,
             lease=lease,
             snapshot=lambda: self._node.snapshot,
-            on_acknowledged=lambda: _from_thread(loop, self._acknowledged),
+            on_acknowledged=lambda snapshot: _from_thread(loop, partial(self._acknowledged, snapshot)),
             on_lapse=lambda: _from_thread(loop, self._lapsed.set),
         )
         self._launcher = Launcher(
@@ -346,8 +348,9 @@ class Worker:
 
     # --- lease --------------------------------------------------------------------------------------------------------
 
-    def _acknowledged(self) -> None:
-        self._is_acknowledged = True
+    def _acknowledged(self, snapshot: Snapshot) -> None:
+        self._told = snapshot
+        self._told_more.set()
         if not self._lapsed.is_set():
             self._may_run.set()
 
@@ -435,6 +438,10 @@ class Worker:
                     for member in list(self._node.members.values()):
                         await self._shipper.finished(member.key)
                 await self._outbox.drained()
+                while self._told != self._node.snapshot:
+                    self._told_more.clear()
+                    self._node.edge()
+                    await self._told_more.wait()
         except TimeoutError:
             _log.warning("not all was told before the end", action="worker.drain-timeout")
 

@@ -63,13 +63,13 @@ def fold(lines: Iterable[bytes]) -> History:
 
 
 def started_line(member: Member, *, at: float) -> bytes:
-    """Return the line of a start."""
+    """Return the line of a start. `at` is a moment before the program runs."""
     assert member.start is not None
     return _line(member.assigned, Effect.STARTED, at=at, session=member.start.session, pid=member.start.pid)
 
 
 def ended_line(member: Member, *, at: float) -> bytes:
-    """Return the line of an end; `killed` when it was the node's doing."""
+    """Return the line of an end; `killed` when it was the node's doing. `at` is when nothing of it was left."""
     assert member.end is not None
     by_itself = member.end.cause in {ExitCause.EXITED, ExitCause.LAUNCH_FAILED}
     return _line(

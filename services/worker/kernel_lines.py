@@ -8,7 +8,7 @@ from dataclasses import dataclass
 TEXT_LEN_MAX = 2000
 LINE_BYTES_MAX = 64 * 1024
 
-_XID = re.compile(r"\bXid\b[^:]*(?:\([^)]*\))?\s*:\s*(\d{1,4})\b")
+_XID = re.compile(r"\bXid\b\s*(?:\([^)]*\))?\s*:?\s*(\d{1,4})\b")
 _FAULT = re.compile(
     r"\bXid\b|\bNVRM\b|\bECC\b|\bMCE\b.*\b(?:error|hardware)\b|\b[Oo]ut of memory\b|\boom-kill|\bfallen off the bus\b"
 )

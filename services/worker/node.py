@@ -213,7 +213,7 @@ class Node:
         async with self._changing:
             member = step(self.members[key])
             assert member.end is not None
-            await self._on_disk(self._records.journal_end, member, self.clock.now())
+            await self._on_disk(self._records.journal_end, member, member.end.ended_at)
             self.members[key] = member
         self.outbox.put(run_exited(member))
         end = member.end

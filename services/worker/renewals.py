@@ -39,7 +39,7 @@ class Renewals:
         interval_s: float,
         lease: Lease,
         snapshot: Callable[[], Snapshot],
-        on_acknowledged: Callable[[], None],
+        on_acknowledged: Callable[[Snapshot], None],
         on_lapse: Callable[[], None],
     ) -> None:
         self._clock = clock
@@ -54,7 +54,6 @@ class Renewals:
         self._resumed = asyncio.Event()
         self._session = 0
         self._report_no = 0
-        self._acknowledged_no = 0
 
     @property
     def lease(self) -> Lease:
@@ -108,7 +107,7 @@ class Renewals:
         self._lease = self._lease.acknowledged(sent_at)
         assert self._lease.deadline is not None
         await asyncio.to_thread(self._processes.renew, epoch=self._lease.epoch, deadline=self._lease.deadline)
-        self._on_acknowledged()
+        self._on_acknowledged(snapshot)
         return True
 
     async def _lapse(self) -> None:

@@ -6,8 +6,7 @@ an explicit gap in the middle of what waits: the head says what it is, the tail 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 HEAD_SHARE = 4  # a quarter of what may wait stays before the gap, the rest behind it
 
@@ -61,12 +60,6 @@ def next_pieces(
     if skip is not None and position >= skip[1]:
         skip = None
     return pieces, Progress(position, skip)
-
-
-def cut(progress: Progress, acknowledged: Iterable[Piece]) -> Progress:
-    """Return the progress when only the first of the planned pieces were acknowledged."""
-    shipped = max((piece.end for piece in acknowledged), default=progress.shipped)
-    return replace(progress, shipped=max(shipped, progress.shipped))
 
 
 def _given_up(progress: Progress, size: int, limits: Limits) -> tuple[int, int] | None:

@@ -1,0 +1,160 @@
+"""The fence: what a worker does with each order, allowed and refused (protocol §2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from schedmate.infra.processes.port import MemberKey
+from schedmate.schemas.events import ExitCause, MemberAssigned, MemberReleased, MemberStopOrdered, RefusalCause
+from schedmate.schemas.job import JobSpec
+from schedmate.services.worker.fence import NOWHERE, Accept, Delivered, Place, Refuse, Release, Standing, Stop, decide
+from schedmate.services.worker.member import Member
+
+SPEC = JobSpec(name="x", command=("true",), tenant="t", user="u", pool="p")
+SESSION = 5
+
+
+def assigned(seq: int, run: str = "r1", **fields: Any) -> MemberAssigned:
+    values: dict[str, Any] = {
+        "pool": "p", "seq": seq, "index": 0, "term": 1, "node": "n1", "session": SESSION, "job_id": "j", "run_id": run, "attempt": 1,
+        "member": 0, "members": 1, "gpus": (0,), "spec": SPEC, "master_addr": "127.0.0.1", "master_port": 20000,
+    }  # fmt: skip
+    return MemberAssigned(**{**values, **fields})
+
+
+def stop(seq: int, run: str = "r1", grace_s: float = 10.0) -> MemberStopOrdered:
+    return MemberStopOrdered(
+        pool="p", seq=seq, index=0, term=1, node="n1", job_id="j", run_id=run, attempt=1, member=0, grace_s=grace_s
+    )
+
+
+def release(seq: int, run: str = "r1") -> MemberReleased:
+    return MemberReleased(pool="p", seq=seq, index=0, term=1, node="n1", job_id="j", run_id=run, attempt=1, member=0)
+
+
+def living(run: str = "r1", **fields: Any) -> Member:
+    return Member(assigned=assigned(1, run, **fields), traceparent=None).started(pid=7, session=SESSION)
+
+
+def ended(run: str = "r1") -> Member:
+    return living(run).ended_before_start(ExitCause.STOPPED, session=SESSION, at=1.0, detail="")
+
+
+def standing(*members: Member, applied: Place = NOWHERE, **fields: Any) -> Standing:
+    values: dict[str, Any] = {
+        "applied": applied,
+        "session": SESSION,
+        "members": {m.key: m for m in members},
+        "ever_started": frozenset(m.key for m in members),
+        "gpus_present": frozenset(range(4)),
+    }
+    return Standing(**{**values, **fields})
+
+
+def steps(*orders: Any, at: Standing) -> list[Any]:
+    return decide([Delivered(order) for order in orders], at)[0]
+
+
+KEY = MemberKey("r1", 0)
+
+REFUSED = {
+    "another session": (assigned(9, session=4), standing(), RefusalCause.STALE_SESSION),
+    "a session to come": (assigned(9, session=6), standing(), RefusalCause.STALE_SESSION),
+    "not above the fence, and unknown": (assigned(3), standing(applied=Place(3, 0)), RefusalCause.SUPERSEDED),
+    "below the fence, and unknown": (assigned(2), standing(applied=Place(3, 1)), RefusalCause.SUPERSEDED),
+    "a GPU that a living run holds": (assigned(9, "r2"), standing(living("r1")), RefusalCause.GPU_IN_USE),
+    "one of several GPUs held": (assigned(9, "r2", gpus=(3, 0)), standing(living("r1")), RefusalCause.GPU_IN_USE),
+    "a GPU that the node lacks": (assigned(9, gpus=(4,)), standing(), RefusalCause.GPU_MISSING),
+    "a GPU that is ill": (assigned(9), standing(gpus_present=frozenset({1, 2, 3})), RefusalCause.GPU_MISSING),
+    "a worker that goes away": (assigned(9), standing(is_stopping=True), RefusalCause.STOPPING),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_assignment_is_refused_for(name: str) -> None:
+    order, at, cause = REFUSED[name]
+    (step,) = steps(order, at=at)
+    assert isinstance(step, Refuse)
+    assert step.cause is cause
+    assert step.assigned.seq == order.seq
+
+
+DROPPED = {
+    "a living run again": (assigned(1), standing(living(), applied=Place(1, 0))),
+    "an ended run again": (assigned(1), standing(ended(), applied=Place(1, 0))),
+    "a run that the journal saw start long ago": (assigned(1), standing(applied=Place(8, 0), ever_started=frozenset({KEY}))),
+    "a known run above the fence": (assigned(9), standing(living())),
+    "a known run of an earlier session": (assigned(1, session=2), standing(living(), applied=Place(1, 0))),
+    "a stop for a run that is unknown": (stop(9), standing()),
+    "a stop for a run that has ended": (stop(9), standing(ended())),
+    "a release of a run that is unknown": (release(9), standing()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_a_duplicate_is_dropped_silently(name: str) -> None:
+    order, at = DROPPED[name]
+    assert steps(order, at=at) == []
+
+
+def test_an_assignment_above_the_fence_is_accepted() -> None:
+    order = assigned(4)
+    assert steps(order, at=standing(applied=Place(3, 9))) == [Accept(order, None)]
+
+
+def test_the_index_counts_within_a_seq() -> None:
+    order = assigned(3, index=2)
+    assert steps(order, at=standing(applied=Place(3, 1))) == [Accept(order, None)]
+
+
+def test_a_gpu_is_free_again_when_its_run_has_ended() -> None:
+    order = assigned(9, "r2")
+    assert steps(order, at=standing(ended("r1"))) == [Accept(order, None)]
+
+
+def test_two_assignments_of_one_batch_do_not_share_a_gpu() -> None:
+    first, second = assigned(4, "r1"), assigned(5, "r2")
+    accepted, refused = steps(first, second, at=standing())
+    assert isinstance(accepted, Accept)
+    assert isinstance(refused, Refuse)
+    assert refused.cause is RefusalCause.GPU_IN_USE
+
+
+def test_the_same_assignment_twice_in_a_batch_starts_once() -> None:
+    order = assigned(4)
+    assert steps(order, order, at=standing()) == [Accept(order, None)]
+
+
+def test_what_a_batch_starts_and_stops_is_never_started() -> None:
+    order = assigned(4)
+    assert steps(order, stop(5, grace_s=3), at=standing()) == [Accept(order, None, stop_grace_s=3)]
+
+
+def test_what_a_batch_starts_and_stops_holds_no_gpu() -> None:
+    first, second = assigned(4, "r1"), assigned(6, "r2")
+    assert steps(first, stop(5, "r1", 3), second, at=standing()) == [Accept(first, None, 3), Accept(second, None)]
+
+
+def test_a_stop_reaches_a_living_run() -> None:
+    assert steps(stop(9), at=standing(living())) == [Stop(KEY, 10.0)]
+
+
+def test_a_release_reaches_a_known_run() -> None:
+    assert steps(release(9), at=standing(ended())) == [Release(KEY)]
+
+
+@pytest.mark.parametrize(
+    ("orders", "after"),
+    [
+        ([], Place(3, 1)),
+        ([assigned(2)], Place(3, 1)),
+        ([assigned(4)], Place(4, 0)),
+        ([assigned(4), stop(7), assigned(5, "r2")], Place(7, 0)),
+        ([assigned(9, session=1)], Place(9, 0)),
+        ([release(11, "unknown")], Place(11, 0)),
+    ],
+)
+def test_the_fence_is_the_highest_place_seen_and_never_falls(orders: list[Any], after: Place) -> None:
+    assert decide([Delivered(o) for o in orders], standing(applied=Place(3, 1)))[1] == after
