@@ -11,10 +11,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import structlog
@@ -30,7 +29,10 @@ from schedmate.infra.bus.port import (
 )
 from schedmate.infra.clock import Clock, Random
 from schedmate.infra.deadletters import dead_letter
+from schedmate.infra.lanes import Lanes, Progress
 from schedmate.infra.store.port import StoreUnavailableError
+from schedmate.infra.telemetry import names
+from schedmate.infra.telemetry.metrics import count, observe
 from schedmate.infra.telemetry.tracing import consumer_span, current_traceparent
 from schedmate.schemas.codec import UndecodableError, decode, encode
 from schedmate.schemas.events import Event
@@ -48,7 +50,7 @@ _BUSY_POLL_S: Final = 0.05  # bounds how late a finished delivery is committed
 _FULL_POLL_S: Final = 0.01
 _COMMIT_EVERY_S: Final = 0.25
 _LAG_EVERY_S: Final = 2.0
-_CANCELLED_WITHIN_S: Final = 1.0
+_CATCH_UP_EVERY_S: Final = 0.5
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -58,27 +60,6 @@ _handling: ContextVar[Delivery] = ContextVar("schedmate_delivery")
 def current_delivery() -> Delivery:
     """Return the delivery whose event the calling handler was given: for headers that no event carries."""
     return _handling.get()
-
-
-@dataclass(slots=True, eq=False)
-class _Progress:
-    """How far one partition is done while this member holds it."""
-
-    next: int
-    unfinished: dict[int, None] = field(default_factory=dict)  # ascending: offsets are accepted in order
-    committed: int = -1
-    open: bool = True
-
-    @property
-    def done_to(self) -> int:
-        """The next offset to read, were this member to die now."""
-        return next(iter(self.unfinished), self.next)
-
-
-@dataclass(slots=True)
-class _Item:
-    delivery: Delivery
-    progress: _Progress
 
 
 class GroupRunner:
@@ -120,24 +101,19 @@ class GroupRunner:
         self._service = service
         self._clock = clock
         self._random = random
-        self._concurrency = concurrency
         self._in_flight_max = in_flight_max
         self._in_flight_bytes_max = in_flight_bytes_max
         self._attempts_max = attempts_max
         self._drain_timeout_s = drain_timeout_s
         self._handler_timeout_s = handler_timeout_s
         self._consumer: GroupConsumer | None = None
-        self._progress: dict[Partition, _Progress] = {}
-        self._lanes: dict[bytes, deque[_Item]] = {}
-        self._ready_lanes: deque[bytes] = deque()
-        self._tasks: dict[asyncio.Task[None], _Progress] = {}
-        self._in_flight = 0
-        self._in_flight_bytes = 0
+        self._progress: dict[Partition, Progress] = {}
+        self._lanes = Lanes(self._work, concurrency)
         self._paused = False
-        self._failure: BaseException | None = None
         self._committed_at = 0.0
         self._lag_at = float("-inf")
-        self._lag = 0
+        self._lags: dict[Partition, int] = {}
+        self._ends_at_first: dict[Partition, int] = {}
         self._caught_up = False
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -152,7 +128,7 @@ class GroupRunner:
         self._consumer = consumer
         try:
             failures = 0
-            while not stop.is_set() and self._failure is None:
+            while not stop.is_set() and self._lanes.failure is None:
                 try:
                     await self._turn(consumer)
                     failures = 0
@@ -163,10 +139,10 @@ class GroupRunner:
             await self._settle(frozenset(self._progress))
         finally:
             self._consumer = None
-            await self._cancel(list(self._tasks))
+            await self._lanes.cancel()
             await consumer.stop()
-        if self._failure is not None:
-            raise self._failure
+        if self._lanes.failure is not None:
+            raise self._lanes.failure
 
     def ready(self) -> bool:
         """Tell whether the runner has joined its group and has once caught up with what was there."""
@@ -174,12 +150,20 @@ class GroupRunner:
 
     async def lag(self) -> int:
         """Return how many records of the partitions held were not committed at the last look (every two seconds)."""
-        return self._lag
+        return sum(self._lags.values())
+
+    @property
+    def lags(self) -> Mapping[str, int]:
+        """The same by topic."""
+        topics: dict[str, int] = {}
+        for partition, lag in self._lags.items():
+            topics[partition.topic] = topics.get(partition.topic, 0) + lag
+        return topics
 
     @property
     def in_flight(self) -> int:
         """Deliveries accepted and not yet finished."""
-        return self._in_flight
+        return self._lanes.in_flight
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -199,7 +183,7 @@ class GroupRunner:
 
     async def _turn(self, consumer: GroupConsumer) -> None:
         await self._pause_or_resume(consumer)
-        room = max(1, self._in_flight_max - self._in_flight)
+        room = max(1, self._in_flight_max - self._lanes.in_flight)
         batch = await consumer.poll(room, self._poll_s())
         for delivery in batch:
             self._accept(delivery)
@@ -209,10 +193,12 @@ class GroupRunner:
     def _poll_s(self) -> float:
         if self._paused:
             return _FULL_POLL_S
-        return _BUSY_POLL_S if self._in_flight or self._is_dirty() else _IDLE_POLL_S
+        return _BUSY_POLL_S if self._lanes.in_flight or self._is_dirty() else _IDLE_POLL_S
 
     async def _pause_or_resume(self, consumer: GroupConsumer) -> None:
-        filled = max(self._in_flight / self._in_flight_max, self._in_flight_bytes / self._in_flight_bytes_max)
+        filled = max(
+            self._lanes.in_flight / self._in_flight_max, self._lanes.in_flight_bytes / self._in_flight_bytes_max
+        )
         if filled >= 1:
             self._paused = True
             await consumer.pause(consumer.assignment())  # each time: partitions may have come
@@ -222,14 +208,14 @@ class GroupRunner:
 
     async def _commit_when_due(self, consumer: GroupConsumer) -> None:
         now = self._clock.monotonic()
-        if self._is_dirty() and (not self._in_flight or now - self._committed_at >= _COMMIT_EVERY_S):
+        if self._is_dirty() and (not self._lanes.in_flight or now - self._committed_at >= _COMMIT_EVERY_S):
             self._committed_at = now
             await self._commit(consumer, self._progress)
 
     def _is_dirty(self) -> bool:
         return any(p.done_to > p.committed for p in self._progress.values())
 
-    async def _commit(self, consumer: GroupConsumer, partitions: dict[Partition, _Progress]) -> None:
+    async def _commit(self, consumer: GroupConsumer, partitions: dict[Partition, Progress]) -> None:
         offsets = {name: p.done_to for name, p in partitions.items() if p.done_to > p.committed}
         if not offsets:
             return
@@ -239,98 +225,58 @@ class GroupRunner:
 
     async def _watch_lag(self, consumer: GroupConsumer, *, idle: bool) -> None:
         now = self._clock.monotonic()
-        catching_up = idle and not self._caught_up and not self._in_flight
-        if catching_up or now - self._lag_at >= _LAG_EVERY_S:
-            self._lag_at = now
-            self._lag = sum((await consumer.lag()).values())
-            self._caught_up = self._caught_up or (idle and self._lag == 0)
+        every_s = _LAG_EVERY_S if self._caught_up else _CATCH_UP_EVERY_S
+        if now - self._lag_at < every_s and (self._caught_up or not idle or self._lanes.in_flight):
+            return
+        self._lag_at = now
+        self._lags = dict(await consumer.lag())
+        if not self._caught_up:
+            self._caught_up = await self._has_caught_up()
 
-    async def _settle(self, partitions: frozenset[Partition]) -> None:
-        """Let go of partitions: begin nothing more of them, drain what runs, commit. Called by the bus, and at the end."""
-        going = {name: self._progress[name] for name in partitions if name in self._progress}
-        for progress in going.values():
-            progress.open = False
-        running = [task for task, progress in self._tasks.items() if not progress.open]
-        if running:
-            await asyncio.wait(running, timeout=self._drain_timeout_s)
-            await self._cancel([task for task in running if not task.done()])
-        self._begin()  # forgets what was accepted and not begun: the next holder gets it again
-        try:
-            if self._consumer is not None:
-                for progress in going.values():
-                    progress.committed = -1  # said again: an earlier commit may have been refused meanwhile
-                await self._commit(self._consumer, going)
-        except BusUnavailableError as error:
-            log.warning("handed over without a commit", action="runner.hand_over", error=str(error))
-        for name in going:
-            self._progress.pop(name, None)
-
-    async def _cancel(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_CANCELLED_WITHIN_S)
-
-    # --- lanes: one a key ---------------------------------------------------------------------------------------------
+    async def _has_caught_up(self) -> bool:
+        """Tell whether all is done that was there when each partition was first held, whatever has come since."""
+        new = self._lags.keys() - self._ends_at_first.keys()
+        if new:
+            bounds = await self._bus.bounds(new)
+            self._ends_at_first |= {partition: b.end for partition, b in bounds.items()}
+        return all(
+            lag == 0 or (p in self._progress and self._progress[p].done_to >= self._ends_at_first[p])
+            for p, lag in self._lags.items()
+        )
 
     def _accept(self, delivery: Delivery) -> None:
         partition = Partition(delivery.topic, delivery.partition)
         progress = self._progress.get(partition)
-        if (
-            progress is None or delivery.offset < progress.next
-        ):  # newly held, or made anew: what is older counts no more
-            progress = self._progress[partition] = _Progress(next=delivery.offset)
+        if progress is None or delivery.offset < progress.next:
+            if progress is not None:
+                progress.open = False  # the partition was made anew: what it was counts no more
+            progress = self._progress[partition] = Progress(next=delivery.offset)
         progress.next = delivery.offset + 1
         if self._skip is not None and self._skip(delivery.record):
+            count(names.RUNNER_HANDLED, topic=delivery.topic, outcome="skipped")
             return
-        progress.unfinished[delivery.offset] = None
-        self._in_flight += 1
-        self._in_flight_bytes += len(delivery.record.value)
-        key = delivery.record.key
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = deque()
-            self._ready_lanes.append(key)
-        lane.append(_Item(delivery, progress))
-        self._begin()
+        self._lanes.accept(delivery, progress)
 
-    def _begin(self) -> None:
-        """Start the next delivery of as many waiting keys as there is room for."""
-        while self._ready_lanes and len(self._tasks) < self._concurrency:
-            key = self._ready_lanes.popleft()
-            lane = self._lanes[key]
-            while lane and not lane[0].progress.open:
-                self._leave(lane.popleft())
-            if not lane:
-                del self._lanes[key]
-                continue
-            item = lane.popleft()
-            task = asyncio.ensure_future(self._work(item))
-            self._tasks[task] = item.progress
-            task.add_done_callback(lambda done, key=key, item=item: self._ended(done, key, item))  # type: ignore[misc]
-
-    def _ended(self, task: asyncio.Task[None], key: bytes, item: _Item) -> None:
-        del self._tasks[task]
-        self._leave(item)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._failure = self._failure or error
-        elif not task.cancelled():
-            item.progress.unfinished.pop(item.delivery.offset, None)
-        if self._lanes[key]:
-            self._ready_lanes.append(key)
-        else:
-            del self._lanes[key]
-        self._begin()
-
-    def _leave(self, item: _Item) -> None:
-        self._in_flight -= 1
-        self._in_flight_bytes -= len(item.delivery.record.value)
+    async def _settle(self, partitions: frozenset[Partition]) -> None:
+        """Let go of partitions: begin nothing more of them, drain what runs, commit. Called by the bus, and at the end."""
+        going = {name: self._progress[name] for name in partitions if name in self._progress}
+        await self._lanes.drain(going.values(), self._drain_timeout_s)
+        for progress in going.values():
+            progress.committed = -1  # said again: an earlier commit may have been refused meanwhile
+        try:
+            if self._consumer is not None:
+                await self._commit(self._consumer, going)
+        except BusUnavailableError as error:
+            log.warning("handed over without a commit", action="runner.hand_over", error=str(error))
+        for name in partitions:
+            self._progress.pop(name, None)
+            self._ends_at_first.pop(name, None)
+        count(names.RUNNER_REBALANCES, group=self._group)
 
     # --- one delivery -------------------------------------------------------------------------------------------------
 
-    async def _work(self, item: _Item) -> None:
-        delivery = item.delivery
+    async def _work(self, delivery: Delivery) -> None:
+        started = self._clock.monotonic()
         _handling.set(delivery)  # each delivery is handled in a task, and so in a context, of its own
         with consumer_span(delivery, group=self._group):
             try:
@@ -342,6 +288,8 @@ class GroupRunner:
             while True:
                 try:
                     await self._attempt(envelope)
+                    count(names.RUNNER_HANDLED, topic=delivery.topic, outcome="done")
+                    observe(names.RUNNER_HANDLE_S, self._clock.monotonic() - started, topic=delivery.topic)
                     return
                 except RecordTooLargeError as error:  # it would be as large the next time
                     await self._give_up(delivery, error, attempts + 1)
@@ -359,6 +307,7 @@ class GroupRunner:
                         attempts=attempts,
                         error=repr(error),
                     )
+                    count(names.RUNNER_RETRIES, topic=delivery.topic)
                     if attempts >= self._attempts_max:
                         await self._give_up(delivery, error, attempts)
                         return
@@ -402,6 +351,8 @@ class GroupRunner:
         )
         letter = dead_letter(delivery, self._service, error, attempts, self._clock.now())
         await self._publish([encode(letter)])
+        count(names.RUNNER_HANDLED, topic=delivery.topic, outcome="dead-lettered")
+        count(names.DEAD_LETTERS, topic=delivery.topic)
 
     async def _back_off(self, failures: int) -> None:
         """Wait, longer each time, by a random part less so that members do not come back all at once."""
