@@ -12,8 +12,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
 import structlog
@@ -97,9 +97,15 @@ class Hosted:
 
     component: Component
     tracing: Tracing
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: Metrics
     started: bool = False
     failure: BaseException | None = None
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Make what runs inside work for this component: its traces and its metrics."""
+        with self.tracing.active(), self.metrics.active():
+            yield
 
     def checks(self) -> dict[str, bool]:
         """Return the checks of readiness; `started` and `alive` are the host's own."""
@@ -147,13 +153,7 @@ class Host:
     async def metrics_text(self) -> bytes:
         """Return the metrics of all components, each sample with its service, and those of the process."""
         await asyncio.gather(*(one.measure() for one in self.hosted))
-        registries = [(one.component.name, one.metrics.registry) for one in self.hosted]
-        registries += [
-            (one.component.name, one.component.metrics.registry)
-            for one in self.hosted
-            if isinstance(one.component, Measured)
-        ]
-        return merged_text(registries) + process_text()
+        return merged_text((one.component.name, one.metrics.registry) for one in self.hosted) + process_text()
 
 
 async def serve(
@@ -176,7 +176,7 @@ async def serve(
     """
     assert components, "nothing to serve"
     run = _Run(settings, clock or SystemClock(), random or SystemRandom(), stop or asyncio.Event())
-    host = Host([Hosted(c, _tracing(c.name, span_exporter)) for c in components])
+    host = Host([_hosted(component, span_exporter) for component in components])
     try:
         listening = bind(settings.health_host, settings.health_port if health_port is None else health_port)
     except StartError as error:
@@ -221,6 +221,11 @@ async def _build_and_serve(settings: S, build: Callable[[S], Component | Awaitab
         _complain(str(error))
         return EXIT_USAGE
     return await serve([component], settings)
+
+
+def _hosted(component: Component, exporter: SpanExporter | None) -> Hosted:
+    metrics = component.metrics if isinstance(component, Measured) else Metrics()
+    return Hosted(component, _tracing(component.name, exporter), metrics)
 
 
 def _tracing(service: str, exporter: SpanExporter | None) -> Tracing:
@@ -314,7 +319,7 @@ class _Run:
 
     async def _live(self, one: Hosted) -> None:
         """Start a component, with patience for what may come up yet, and run it."""
-        with one.tracing.active():
+        with one.active():
             if not await self._start(one):
                 return
             one.started = True
@@ -420,7 +425,7 @@ class _Run:
         """Close in reverse order, each bounded; an error in one keeps none of the others open."""
         for one in reversed(host.hosted):
             try:
-                with one.tracing.active():
+                with one.active():
                     await asyncio.wait_for(
                         one.component.close(), AT_ONCE_TIMEOUT_S if self.at_once.is_set() else CLOSE_TIMEOUT_S
                     )

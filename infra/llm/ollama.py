@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 from typing import Any, Final
 
 import httpx
@@ -12,6 +13,7 @@ from opentelemetry.trace import SpanKind
 from schedmate.infra.llm.answers import checked_answer
 from schedmate.infra.llm.port import Answer, ModelAnswerError, ModelUnavailableError, Question
 from schedmate.infra.telemetry import names
+from schedmate.infra.telemetry.metrics import count, observe
 from schedmate.infra.telemetry.tracing import span
 
 AVAILABLE_TIMEOUT_S: Final = 0.9
@@ -83,7 +85,7 @@ class OllamaModel:
             gen_ai_operation_name="chat",
             gen_ai_request_model=self.name,
         ) as current:
-            answer = await self._chat(question)
+            answer = await self._counted(question)
             current.set_attribute(names.GEN_AI_USAGE_INPUT_TOKENS, answer.prompt_tokens)
             current.set_attribute(names.GEN_AI_USAGE_OUTPUT_TOKENS, answer.answer_tokens)
             return answer
@@ -91,6 +93,25 @@ class OllamaModel:
     async def stop(self) -> None:
         """Close the connections."""
         await self._client.close()  # type: ignore[no-untyped-call]
+
+    async def _counted(self, question: Question) -> Answer:
+        started = perf_counter()
+        outcome = "cancelled"
+        try:
+            answer = await self._chat(question)
+            outcome = "answered"
+        except ModelUnavailableError:
+            outcome = "unavailable"
+            raise
+        except ModelAnswerError:
+            outcome = "unusable"
+            raise
+        finally:
+            count(names.LLM_CALLS, outcome=outcome)
+            observe(names.LLM_CALL_S, perf_counter() - started)
+        count(names.LLM_TOKENS, answer.prompt_tokens, direction="prompt")
+        count(names.LLM_TOKENS, answer.answer_tokens, direction="answer")
+        return answer
 
     async def _chat(self, question: Question) -> Answer:
         try:

@@ -1,15 +1,17 @@
-"""A store whose calls are spans of whatever recorded span they are made in; outside of one they cost nothing more."""
+"""A store whose calls are counted and timed, and are spans of whatever recorded span they are made in."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from time import perf_counter
 from typing import TypeVar
 
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
-from schedmate.infra.store.port import Document, Json, Store
+from schedmate.infra.store.port import Document, DuplicateKeyError, Json, Store
 from schedmate.infra.telemetry import names
+from schedmate.infra.telemetry.metrics import count, observe
 from schedmate.infra.telemetry.tracing import span
 from schedmate.schemas.topology import Collection
 
@@ -94,13 +96,25 @@ class TracedStore:
         await self._traced("drop", collection, self.inner.drop(collection))
 
     async def _traced(self, operation: str, collection: str, call: Awaitable[T]) -> T:
-        if not trace.get_current_span().is_recording():
-            return await call
-        with span(
-            names.STORE_CALL,
-            kind=SpanKind.CLIENT,
-            db_system_name=self._system,
-            db_operation_name=operation,
-            db_collection_name=collection,
-        ):
-            return await call
+        started = perf_counter()
+        outcome = "failed"
+        try:
+            if not trace.get_current_span().is_recording():
+                result = await call
+            else:
+                with span(
+                    names.STORE_CALL,
+                    kind=SpanKind.CLIENT,
+                    db_system_name=self._system,
+                    db_operation_name=operation,
+                    db_collection_name=collection,
+                ):
+                    result = await call
+            outcome = "done"
+            return result
+        except DuplicateKeyError:
+            outcome = "duplicate"
+            raise
+        finally:
+            count(names.STORE_CALLS, operation=operation, outcome=outcome)
+            observe(names.STORE_CALL_S, perf_counter() - started, operation=operation)

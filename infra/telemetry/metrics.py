@@ -1,8 +1,14 @@
-"""Prometheus metrics from the registry of names, on a collector registry that is handed in."""
+"""Prometheus metrics from the registry of names, on a collector registry that is handed in.
+
+A service has a `Metrics` of its own. Adapters and runners, which several services may share, use `count` and `observe` of
+this module: as with traces, the host says in a context variable which service the code runs for.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from threading import Lock
 from typing import Any, Final
 
@@ -57,6 +63,15 @@ class Metrics:
         for series, value in values.items():
             self.set(metric, value, **dict(zip(metric.labels, series, strict=True)))
 
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Make these the metrics of whatever runs inside, tasks started there included."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
@@ -93,6 +108,23 @@ class Metrics:
             self._series[dropped.name] = set()
         assert isinstance(made, Counter)
         made.labels(metric.name).inc()
+
+
+_current: ContextVar[Metrics | None] = ContextVar("schedmate_metrics", default=None)
+
+
+def count(metric: MetricName, amount: float = 1.0, /, **labels: str) -> None:
+    """Add to a counter of the service that the current context runs for; nothing outside of one."""
+    current = _current.get()
+    if current is not None:
+        current.count(metric, amount, **labels)
+
+
+def observe(metric: MetricName, value: float, /, **labels: str) -> None:
+    """Add an observation to a histogram of the service that the current context runs for; nothing outside of one."""
+    current = _current.get()
+    if current is not None:
+        current.observe(metric, value, **labels)
 
 
 class _Merged(Collector):

@@ -24,6 +24,7 @@ from schedmate.infra.llm.port import (
     Question,
 )
 from schedmate.infra.llm.scripted import Reply, ScriptedModel
+from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.infra.telemetry.recorded import RecordedSpans
 from schedmate.infra.telemetry.tracing import Tracing
 from tests.servers import shared
@@ -371,6 +372,21 @@ async def test_a_question_is_a_span_with_model_and_tokens_and_without_the_prompt
         "gen_ai.usage.output_tokens": 7,
     }
     await model.stop()
+
+
+async def test_questions_are_counted_by_outcome_with_their_tokens():
+    metrics, protocol = Metrics(), Protocol()
+    answering, (garbage, question) = protocol.answers(), protocol.garbage()
+    with metrics.active():
+        await answering.ask(QUESTION)
+        with pytest.raises(ModelAnswerError):
+            await garbage.ask(question)
+    lines = metrics.text().decode().splitlines()
+    assert 'schedmate_llm_calls_total{outcome="answered"} 1.0' in lines
+    assert 'schedmate_llm_calls_total{outcome="unusable"} 1.0' in lines
+    assert 'schedmate_llm_tokens_total{direction="prompt"} 11.0' in lines
+    for model in (answering, garbage):
+        await model.stop()
 
 
 # --- what only the script has -----------------------------------------------------------------------------------------

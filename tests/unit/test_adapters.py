@@ -19,6 +19,7 @@ from schedmate.infra.store.memory import MemoryStore
 from schedmate.infra.store.port import DuplicateKeyError, Store, scan_all
 from schedmate.infra.store.traced import TracedStore
 from schedmate.infra.telemetry import names
+from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.infra.telemetry.recorded import Edge, RecordedSpans
 from schedmate.infra.telemetry.tracing import Tracing, span
 from schedmate.schemas.topology import topology
@@ -173,6 +174,19 @@ async def test_every_call_of_the_port_goes_through_with_its_arguments_and_is_a_s
     assert {call["db.system.name"] for call in calls} == {"sqlite"}
     assert spans.edges() == {Edge("dispatcher", "decide batch", "dispatcher", "store")}
     assert [found.failed for found in spans.spans() if found.name == names.STORE_CALL].count(True) == 1
+
+
+async def test_calls_are_counted_for_the_service_that_the_code_runs_for(traced):
+    metrics = Metrics()
+    await traced.put("tenants", "a", {})
+    with metrics.active():
+        await traced.put("tenants", "b", {})
+        with pytest.raises(DuplicateKeyError):
+            await traced.insert("tenants", "b", {})
+    lines = metrics.text().decode().splitlines()
+    assert 'schedmate_store_calls_total{operation="put",outcome="done"} 1.0' in lines
+    assert 'schedmate_store_calls_total{operation="insert",outcome="duplicate"} 1.0' in lines
+    assert 'schedmate_store_call_seconds_count{operation="put"} 1.0' in lines
 
 
 async def test_a_call_outside_of_a_recorded_span_opens_none(traced):
