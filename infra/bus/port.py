@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from schedmate.schemas.topology import Topic
 from schedmate.schemas.wire import Delivery, Record
@@ -48,9 +48,8 @@ class OffsetOutOfRangeError(BusError):
         self.end = end
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Partition:
-    """One partition of one topic."""
+class Partition(NamedTuple):
+    """One partition of one topic; a tuple, since it is hashed for every record."""
 
     topic: str
     number: int
