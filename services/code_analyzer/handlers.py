@@ -1,0 +1,163 @@
+"""A submitted job in, its analysis out: from the cache, else read in a process of its own. Bad input ends in a partial analysis."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from schedmate.infra.blobs.port import BlobsUnavailableError
+from schedmate.infra.clock import Clock
+from schedmate.infra.store.port import Store
+from schedmate.infra.telemetry import names
+from schedmate.infra.telemetry.metrics import Metrics
+from schedmate.infra.telemetry.redaction import redact
+from schedmate.infra.telemetry.tracing import span
+from schedmate.infra.work_pool import WorkError, WorkPool
+from schedmate.schemas import ids
+from schedmate.schemas.events import Event, JobAnalyzed, JobSubmitted, WorkloadField
+from schedmate.schemas.job import JobSpec
+from schedmate.schemas.wire import Envelope
+from schedmate.services.code_analyzer import reading
+from schedmate.services.code_analyzer.analysis import Analysis, Subject, content_hash
+from schedmate.services.code_analyzer.bundles import BundleMissingError, BundleSource, fetch
+from schedmate.services.code_analyzer.settings import CodeAnalyzerSettings
+
+COLLECTION: Final = "analyses"
+SOURCE: Final = "schedmate/code-analyzer"
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An analysis with the hash of what it depends on; `lasting` when a repeat would come to the same."""
+
+    content_hash: str
+    analysis: Analysis
+    lasting: bool
+
+
+class Analyzer:
+    """Handles submitted jobs."""
+
+    def __init__(
+        self,
+        store: Store,
+        bundles: BundleSource,
+        pool: WorkPool,
+        settings: CodeAnalyzerSettings,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._store = store
+        self._bundles = bundles
+        self._pool = pool
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+
+    async def __call__(self, envelope: Envelope[Event]) -> Sequence[Envelope[Event]]:
+        """Return the analysis of a submitted job."""
+        event = envelope.event
+        if not isinstance(event, JobSubmitted):
+            return ()
+        with span(names.ANALYZE, job_id=event.job_id):
+            result = await self._analysis_of(event.spec)
+        analyzed = JobAnalyzed(
+            job_id=event.job_id,
+            pool=event.pool,
+            content_hash=result.content_hash,
+            fields={name: _redacted(field) for name, field in result.analysis.fields.items()},
+            partial_because=_text(result.analysis.partial_because),
+        )
+        return [
+            Envelope(
+                id=ids.derived("analysis", event.job_id, result.content_hash),
+                source=SOURCE,
+                time=envelope.time,
+                event=analyzed,
+            )
+        ]
+
+    async def _analysis_of(self, spec: JobSpec) -> Result:
+        subject = Subject.of(spec)
+        known = await self._cached(content_hash(subject, spec.bundle)) if spec.bundle is not None else None
+        if known is not None:
+            self._metrics.count(names.ANALYSES, outcome="cached")
+            return known
+        started = self._clock.monotonic()
+        result = await self._read(spec, subject)
+        self._metrics.observe(names.ANALYSIS_S, self._clock.monotonic() - started)
+        self._metrics.count(names.ANALYSES, outcome="partial" if result.analysis.partial_because else "whole")
+        if result.lasting:
+            await self._store.put(COLLECTION, result.content_hash, _body(result.analysis, self._clock.now()))
+        return result
+
+    async def _read(self, spec: JobSpec, subject: Subject) -> Result:
+        try:
+            if spec.bundle is not None:
+                return await self._read_bundle(subject, spec.bundle)
+            if spec.workdir is not None and self._settings.read_workdirs:
+                return Result(*await self._work(reading.analyze_directory, subject, Path(spec.workdir)), lasting=True)
+            why = None if spec.workdir is None else "working directories are not read here (read_workdirs)"
+            return Result(*await self._work(reading.analyze_command, subject, why), lasting=True)
+        except WorkError as error:
+            log.warning("an analysis failed", action="analysis.failed", job=spec.name, error=str(error))
+            return await self._without_source(subject, f"the analysis failed: {error}")
+
+    async def _read_bundle(self, subject: Subject, sha256: str) -> Result:
+        with tempfile.TemporaryDirectory(prefix="schedmate-analysis-") as directory:
+            path = Path(directory) / sha256
+            try:
+                async with asyncio.timeout(self._settings.fetch_timeout_s):
+                    await fetch(self._bundles, sha256, path, bytes_max=self._settings.bundle_bytes_max)
+            except BundleMissingError as error:
+                return await self._without_source(subject, str(error))
+            except (TimeoutError, BlobsUnavailableError) as error:
+                return await self._without_source(
+                    subject, f"the bundle could not be fetched: {str(error) or 'too slow'}"
+                )
+            return Result(*await self._work(reading.analyze_bundle, subject, path), lasting=True)
+
+    async def _without_source(self, subject: Subject, why: str) -> Result:
+        """Say what the command alone tells. Not cached: the next time the source may be there."""
+        try:
+            hashed, analysis = await self._work(reading.analyze_command, subject, why)
+        except WorkError as error:
+            hashed, analysis = content_hash(subject, why), Analysis({}, f"{why}; {error}")
+        return Result(hashed, analysis, lasting=False)
+
+    async def _work(self, work: Any, *args: Any) -> tuple[str, Analysis]:
+        result: tuple[str, Analysis] = await self._pool.run(self._settings.analysis_timeout_s, work, *args)
+        return result
+
+    async def _cached(self, hashed: str) -> Result | None:
+        document = await self._store.get(COLLECTION, hashed)
+        if document is None:
+            return None
+        fields = {name: WorkloadField.model_validate(f) for name, f in document.body["fields"].items()}
+        return Result(hashed, Analysis(fields, document.body["partial_because"]), lasting=False)
+
+
+def _body(analysis: Analysis, at: float) -> dict[str, Any]:
+    return {
+        "fields": {name: field.model_dump(mode="json") for name, field in analysis.fields.items()},
+        "partial_because": analysis.partial_because,
+        "at": at,
+    }
+
+
+def _redacted(field: WorkloadField) -> WorkloadField:
+    if isinstance(field.value, str):
+        return field.model_copy(update={"value": redact(field.value)})
+    return field
+
+
+def _text(why: str | None) -> str | None:
+    return None if why is None else redact(why)[:500]

@@ -1,0 +1,95 @@
+"""From a bundle's file or a directory to the tree that is analysed. Runs in a process of its own; reads, and writes nothing that stays."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from schedmate.services.code_analyzer.analysis import Analysis, Subject, analyze, content_hash, tree_hash
+from schedmate.services.code_analyzer.source import FILE_BYTES_MAX, FILES_MAX, READ_SUFFIXES, Tree, bounded
+
+DEPTH_MAX: Final = 6
+ENTRIES_MAX: Final = 20_000
+_LEFT_OUT: Final = frozenset({"node_modules", "site-packages", "__pycache__", "wandb", "venv", "env"})
+
+
+def analyze_bundle(subject: Subject, path: Path) -> tuple[str, Analysis]:
+    """Return the hash and the analysis of a job whose source is the bundle in a file."""
+    return content_hash(subject, path.name), analyze(subject, _bundle_tree(path))
+
+
+def analyze_directory(subject: Subject, directory: Path) -> tuple[str, Analysis]:
+    """Return the hash and the analysis of a job that starts in a directory of this machine."""
+    tree = _directory_tree(directory)
+    return content_hash(subject, tree_hash(tree)), analyze(subject, tree)
+
+
+def analyze_command(subject: Subject, why_no_source: str | None) -> tuple[str, Analysis]:
+    """Return the hash and the analysis of a job of which only the command can be read."""
+    tree = Tree(left_out=() if why_no_source is None else (why_no_source,))
+    return content_hash(subject, why_no_source or ""), analyze(subject, tree)
+
+
+def _bundle_tree(path: Path) -> Tree:
+    from schedmate.infra.bundles import BundleError, BundleLimits, open_bundle  # noqa: PLC0415 - most jobs have none
+
+    files: dict[str, bytes] = {}
+    left_out: list[str] = []
+    try:
+        with open_bundle(path, BundleLimits()) as bundle:
+            for name in bundle.names():
+                if name.endswith(READ_SUFFIXES) or "/" not in name:
+                    files[name] = bundle.read(name)
+                if len(files) > FILES_MAX:
+                    break
+    except BundleError as error:
+        left_out.append(f"the bundle cannot be read: {error}")
+    return bounded(files, tuple(left_out))
+
+
+def _directory_tree(directory: Path) -> Tree:
+    try:
+        root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        return Tree(left_out=(f"the working directory cannot be read: {error.strerror}",))
+    try:
+        files = dict(_files(root, "", DEPTH_MAX, [ENTRIES_MAX]))
+    finally:
+        os.close(root)
+    return bounded(files)
+
+
+def _files(descriptor: int, prefix: str, depth: int, entries_left: list[int]) -> Iterator[tuple[str, bytes]]:
+    """Yield the regular files below an open directory. No link is followed: each step is relative to what is open."""
+    with os.scandir(descriptor) as found:
+        entries = sorted(found, key=lambda e: e.name)
+    for entry in entries:
+        entries_left[0] -= 1
+        if entries_left[0] < 0:
+            return
+        name = f"{prefix}{entry.name}"
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                if depth > 0 and not entry.name.startswith(".") and entry.name not in _LEFT_OUT:
+                    inner = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+                    try:
+                        yield from _files(inner, name + "/", depth - 1, entries_left)
+                    finally:
+                        os.close(inner)
+            elif entry.is_file(follow_symlinks=False) and entry.name.endswith(READ_SUFFIXES):
+                content = _content(entry.name, descriptor)
+                if content is not None:
+                    yield name, content
+        except OSError:
+            continue  # it vanished, or may not be read: the analysis goes on without it
+
+
+def _content(name: str, descriptor: int) -> bytes | None:
+    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=descriptor)
+    with os.fdopen(file, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            return None
+        return opened.read(FILE_BYTES_MAX + 1)

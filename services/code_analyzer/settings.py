@@ -1,0 +1,32 @@
+"""Settings of code-analyzer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, SecretStr
+
+from schedmate.infra.settings import ServiceSettings, health_port_field
+
+
+class CodeAnalyzerSettings(ServiceSettings):
+    """What code-analyzer can be told. Frozen; printed masked at start."""
+
+    health_port: int = health_port_field(8472)
+    bundles_from: Literal["blobs", "ingest"] = Field(
+        default="blobs", description="Where bundles are fetched: the blob store itself, or ingest's API."
+    )
+    api: str = Field(default="http://127.0.0.1:8470", description="Ingest's address, for bundles_from=ingest.")
+    api_token: SecretStr | None = Field(default=None, description="Token with the scope to read bundles.")
+    read_workdirs: bool = Field(
+        default=False,
+        description="Read the working directory of jobs without a bundle; only where this service and the jobs share a machine and a user.",
+    )
+    bundle_bytes_max: int = Field(default=512 * 1024 * 1024, ge=1, description="A larger bundle is not analysed.")
+    fetch_timeout_s: float = Field(default=60.0, gt=0, le=3600, description="Time that fetching a bundle may take.")
+    analysis_timeout_s: float = Field(default=20.0, gt=0, le=600, description="Time that one analysis may take.")
+    work_processes: int = Field(default=1, ge=1, le=64, description="Processes that analyse.")
+    work_memory_bytes_max: int = Field(
+        default=2 << 30, ge=256 << 20, description="Address space that such a process may have."
+    )
+    concurrency: int = Field(default=8, ge=1, le=1000, description="Jobs that are handled at once.")
