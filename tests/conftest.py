@@ -15,8 +15,11 @@ LOOPBACK = ["127.0.0.1", "::1"]
 MAY_USE_LOOPBACK = ("integration", "acceptance", "performance")
 SEED_VARIABLE = "SCHEDMATE_TEST_SEED"
 
-hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, database=None)
+# No deadline and no complaint of slowness: on a busy machine both would fail tests that are right.
+hypothesis.settings.register_profile(
+    "default", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("default"), database=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 

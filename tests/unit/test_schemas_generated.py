@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from schedmate.schemas.json_schema import event_schema
 from tests.event_fixtures import path_of
 
 ROOT = Path(__file__).resolve().parents[2]
+FILES = functools.cache(generate.files)  # a second each time, and the same each time (tested below)
 
 
 def models() -> list[type[BaseModel]]:
@@ -39,12 +41,13 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_the_files_in_git_are_fresh():
+def test_the_files_in_git_are_fresh(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(generate, "files", FILES)
     assert generate.stale(ROOT) == {}
 
 
 def test_the_same_code_gives_the_same_text():
-    assert generate.files() == generate.files()
+    assert generate.files() == FILES()
 
 
 def test_what_was_written_is_fresh(checkout: Path, capsys: pytest.CaptureFixture[str]):
@@ -63,8 +66,9 @@ def test_what_was_written_is_fresh(checkout: Path, capsys: pytest.CaptureFixture
     ],
 )
 def test_a_file_that_is_not_fresh_is_named_and_mended(
-    checkout: Path, capsys: pytest.CaptureFixture[str], file: str, change, words: str
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, file: str, change, words: str
 ):
+    monkeypatch.setattr(generate, "files", FILES)
     change(checkout / file)
     assert generate.main(["--check", "--root", str(checkout)]) == 1
     assert words in capsys.readouterr().err
