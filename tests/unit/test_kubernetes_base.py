@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import importlib
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
+
+from schedmate.infra.settings import ServiceSettings, load
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "k8s"
@@ -27,6 +33,7 @@ SERVICES = {
 Document = dict[str, Any]
 
 
+@functools.cache
 def documents(path: Path) -> list[Document]:
     return [document for document in yaml.safe_load_all(path.read_text()) if document]
 
@@ -41,9 +48,8 @@ def every(kind: str | None = None) -> list[Document]:
 
 
 def workload(service: str) -> Document:
-    (found,) = [
-        each for kind in ("Deployment", "DaemonSet") for each in every(kind) if each["metadata"]["name"] == service
-    ]
+    kinds = [document for kind in ("Deployment", "DaemonSet", "Job") for document in every(kind)]
+    (found,) = [document for document in kinds if document["metadata"]["name"] == service]
     return found
 
 
@@ -69,7 +75,7 @@ def test_every_object_fits_the_strict_schema_of_its_kind(path: Path):
     ],
 )
 def test_the_check_refuses_a_wrong_type_an_unknown_field_and_an_unknown_kind(change: Document, error: type[Exception]):
-    document = workload("dispatcher")
+    document = copy.deepcopy(workload("dispatcher"))
     for key, value in change.items():
         document[key] = {**document[key], **value} if isinstance(value, dict) else value
     with pytest.raises(error):
@@ -107,7 +113,7 @@ def test_each_service_is_probed_on_its_health_port_and_has_resources(service: st
     assert annotations["prometheus.io/port"] == str(port)
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", [*SERVICES, "setup"])
 def test_each_pod_is_unprivileged_and_has_no_token(service: str):
     pod = workload(service)["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is False
@@ -125,7 +131,7 @@ def test_each_pod_is_unprivileged_and_has_no_token(service: str):
 
 def test_no_service_account_hands_out_a_token():
     accounts = every("ServiceAccount")
-    assert {each["metadata"]["name"] for each in accounts} == set(SERVICES)
+    assert {each["metadata"]["name"] for each in accounts} == {*SERVICES, "setup"}
     assert all(each["automountServiceAccountToken"] is False for each in accounts)
 
 
@@ -202,7 +208,7 @@ def test_no_secret_stands_in_the_base_and_the_examples_hold_placeholders():
             assert "CHANGE-ME" in value or key.endswith("_USERNAME"), f"{name}: {key}"
     wanted = {
         source["secretRef"]["name"]
-        for service in SERVICES
+        for service in [*SERVICES, "setup"]
         for source in container(service)["envFrom"]
         if "secretRef" in source
     }
@@ -212,48 +218,65 @@ def test_no_secret_stands_in_the_base_and_the_examples_hold_placeholders():
 # -- settings: what is named here has to exist there
 
 
-def known_variables(service: str) -> set[str]:
-    """The variables that a service reads: those of its settings class, and OpenTelemetry's standard ones in use."""
-    settings = importlib.import_module("schedmate.infra.settings")
+STANDARD = {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL"}
+FROM_THE_POD = {"spec.nodeName": "gpu-node-1", "status.podIP": "10.0.0.7"}
+
+
+def settings_class(service: str) -> type[ServiceSettings]:
+    if service == "setup":
+        return ServiceSettings
     module = importlib.import_module(f"schedmate.services.{service.replace('-', '_')}.settings")
-    (cls,) = [
+    (found,) = [
         value
         for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, settings.ServiceSettings)
-        and value.__module__ == module.__name__
+        if isinstance(value, type) and issubclass(value, ServiceSettings) and value.__module__ == module.__name__
     ]
-    names = {f"SCHEDMATE_{name.upper()}" for name in cls.model_fields}
-    return names | {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL"}
+    return found
 
 
-def kubernetes_variables(service: str) -> set[str]:
-    """All that a pod of the service is given, those of the shared settings only where they are its own."""
+def kubernetes_environment(service: str) -> dict[str, str]:
+    """All that a pod of the service is given, with the example's secrets."""
     (shared,) = every("ConfigMap")
-    each = container(service)
     secrets = {secret["metadata"]["name"]: secret["stringData"] for secret in documents(BASE / "secrets.example.yaml")}
-    # POD_*: only there to be put into the value of another.
-    names = {variable["name"] for variable in each.get("env", []) if not variable["name"].startswith("POD_")}
-    for source in each["envFrom"]:
+    given: dict[str, str] = {}
+    for source in container(service)["envFrom"]:
         if "secretRef" in source:
-            names |= set(secrets[source["secretRef"]["name"]])
+            given |= secrets[source["secretRef"]["name"]]
         else:
             assert source["configMapRef"]["name"] == shared["metadata"]["name"]
-            names |= set(shared["data"])
-    return names
+            given |= shared["data"]
+    for variable in container(service).get("env", []):
+        value = variable.get("value") or FROM_THE_POD[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+        given[variable["name"]] = re.sub(r"\$\((\w+)\)", lambda match: given[match.group(1)], value)
+    # POD_*: only there to be put into the value of another.
+    return {name: value for name, value in given.items() if not name.startswith("POD_")}
 
 
-def compose_variables(service: str) -> set[str]:
+def compose_environment(service: str) -> dict[str, str]:
+    """All that a container of the service is given, with the defaults of what the user may choose."""
     (compose,) = documents(COMPOSE / "compose.yaml")
-    return set(compose["services"][service]["environment"])
+    given = compose["services"][service]["environment"]
+    return {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for name, value in given.items()}
 
 
-@pytest.mark.parametrize("service", SERVICES)
-@pytest.mark.parametrize("variables", [kubernetes_variables, compose_variables])
-def test_each_variable_given_to_a_service_is_one_of_its_settings(service: str, variables):
-    given = variables(service)
-    assert {"SCHEDMATE_BUS", "SCHEDMATE_HEALTH_HOST"} <= given
-    assert given <= known_variables(service)
+@pytest.mark.parametrize("service", [*SERVICES, "setup"])
+@pytest.mark.parametrize("environment", [kubernetes_environment, compose_environment])
+def test_each_variable_given_to_a_service_is_a_setting_of_its_own_with_a_value_that_it_takes(
+    service: str, environment: Callable[[str], dict[str, str]], monkeypatch: pytest.MonkeyPatch
+):
+    given = environment(service)
+    cls = settings_class(service)
+    assert {"SCHEDMATE_BUS", "SCHEDMATE_STORE"} <= set(given)
+    assert set(given) <= {f"SCHEDMATE_{name.upper()}" for name in cls.model_fields} | STANDARD
+    for name in [name for name in os.environ if name.startswith("SCHEDMATE_")]:
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    settings = load(cls)
+    assert settings.bus.startswith("kafka://")
+    if service in SERVICES:
+        assert settings.health_port == SERVICES[service]
+        assert settings.health_host == "0.0.0.0"
 
 
 # -- Compose
