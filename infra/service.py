@@ -45,6 +45,8 @@ RETRY_MAX_S: Final = 5.0
 CLOSE_TIMEOUT_S: Final = 5.0
 CANCEL_TIMEOUT_S: Final = 2.0
 AT_ONCE_TIMEOUT_S: Final = 1.0
+SAME_SIGNAL_S: Final = 0.25
+"""Signals closer than this are one: `timeout` and some shells send theirs to the process and to its group."""
 FLUSH_TIMEOUT_S: Final = 4.0
 MEASURE_TIMEOUT_S: Final = 1.0
 
@@ -213,6 +215,7 @@ def run_service(
 
 
 async def _build_and_serve(settings: S, build: Callable[[S], Component | Awaitable[Component]]) -> int:
+    Tracing(settings.service_name()).activate()  # so that the host's own lines name the service of the process
     _log.info("settings", action="host.settings", **masked(settings))
     try:
         built = build(settings)
@@ -275,6 +278,7 @@ class _Run:
         self.stop = stop
         self.at_once = asyncio.Event()
         self.signal_number = 0
+        self._signalled_at = 0.0
         self._taken: list[signal.Signals] = []
 
     def take_signals(self) -> None:
@@ -292,6 +296,9 @@ class _Run:
         self._taken.clear()
 
     def _signalled(self, number: signal.Signals) -> None:
+        now = self.clock.monotonic()
+        if self.signal_number and now - self._signalled_at < SAME_SIGNAL_S:
+            return
         if self.signal_number:
             _log.warning("stopping at once", action="host.at-once", signal=number.name)
             self.at_once.set()
@@ -299,6 +306,7 @@ class _Run:
             _log.info("stopping", action="host.stopping", signal=number.name)
             self.stop.set()
         self.signal_number = int(number)
+        self._signalled_at = now
 
     async def all(self, host: Host) -> int:
         """Live through all components; return the exit code."""

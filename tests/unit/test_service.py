@@ -393,6 +393,17 @@ def test_a_signal_drains_the_process_and_it_ends_with_zero(processes, number):
     logged = [json.loads(line) for line in lines]
     assert [entry["action"] for entry in logged if "action" in entry][:2] == ["host.settings", "host.started"]
     assert all(entry["at"].endswith("Z") for entry in logged)
+    assert {entry["service"] for entry in logged} == {"worker"}
+
+
+def test_a_signal_that_comes_twice_at_the_same_time_is_one(processes):
+    process = processes()
+    eventually_sync(lambda: "running" in process.marks(), 20)
+    for _ in range(3):
+        process.signal(signal.SIGTERM)
+    code, lines = process.wait()
+    assert code == 0, lines
+    assert "drained" in process.marks()
 
 
 @pytest.mark.parametrize("mode", ["slow", "stuck"])
@@ -402,7 +413,7 @@ def test_a_second_signal_ends_the_process_at_once(processes, mode):
     process.signal(signal.SIGTERM)
     eventually_sync(lambda: "stopping" in process.marks(), 20)
     started = time.monotonic()
-    process.signal(signal.SIGTERM)
+    eventually_sync(lambda: process.signal(signal.SIGTERM) or process.process.poll() is not None, 20)
     code, lines = process.wait()
     assert code == 128 + signal.SIGTERM, lines
     assert time.monotonic() - started < 10, "the drain's limit is 15 s, the work's 60 s"
