@@ -36,7 +36,7 @@ from schedmate.schemas.wire import Delivery, Record
 SESSION_S: Final = 6.0
 BEAT_EVERY_S: Final = 1.0
 EXPIRE_EVERY_S: Final = 30.0
-_LOOK_EVERY_S: Final = 0.5  # a member may die without writing anything
+_LOOK_EVERY_S: Final = 0.5  # a member may die without writing anything, and a clock be moved
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -188,7 +188,7 @@ class SqliteGroupConsumer:
         await self._bus.check_topics(self._topics)
         await self._join()
         view, _ = await self._look(1)
-        await self._claim(await self._share(view) - set(view.owners))
+        await self._claim({p for p in await self._share(view) if view.owners.get(p) not in view.members})
 
     async def poll(self, max_records: int, timeout_s: float) -> Sequence[Delivery]:
         """Return what has arrived; hand partitions over when the group's membership changed."""
@@ -322,7 +322,7 @@ class SqliteReader:
             left_s = deadline - self._clock.monotonic()
             if left_s <= 0:
                 return []
-            await self._bus.file.changed(since, left_s)
+            await self._bus.file.changed(since, min(left_s, _LOOK_EVERY_S))
 
     def position(self) -> Mapping[Partition, int]:
         """Return the next offset of each partition."""
