@@ -29,6 +29,7 @@ import pwd
 import signal
 import sys
 import time
+import warnings  # noqa: F401 - os.execvpe imports it, and the job's user may not be able to read the library
 
 TICK_S = 0.1
 LOCK_WAIT_S = 1.0
@@ -308,7 +309,8 @@ class Program:
 
     def let_run(self) -> None:
         """Open the gate and wait until the program is executed. Raises LaunchFailedError."""
-        os.write(self._gate, b"g")
+        with contextlib.suppress(BrokenPipeError):  # it may have failed before the gate: its reason says so
+            os.write(self._gate, b"g")
         os.close(self._gate)
         with open(self._failure, "rb") as pipe:
             failure = pipe.read(4000)

@@ -204,9 +204,8 @@ class Worker:
             clock.monotonic(),
         )
         before = kept.node
-        first_session = max(
-            1, int(clock.now())
-        )  # a node whose files were lost must not come back as an earlier session
+        # A node whose files were lost must not come back as an earlier session than it was.
+        first_session = max(1, int(clock.now() * 1000))
         file = NodeFile(session=first_session, lease_epoch=lease.epoch, bus=bus_id)
         if before is not None:
             file = before.model_copy(update={"session": before.session + 1, "lease_epoch": lease.epoch, "bus": bus_id})
