@@ -32,6 +32,7 @@ _SELECT_S: Final = 2.0
 _CONNECT_S: Final = 2.0
 _SOCKET_S: Final = 10.0
 _MAJORITY_S: Final = 10.0
+_AT_ONCE_MAX: Final = 64
 _BACKOFF_S: Final = (0.05, 1.0)  # the first wait and the longest
 
 _log = structlog.get_logger(__name__)
@@ -83,6 +84,7 @@ class MongoConnection:
         self._random = random or SystemRandom()
         self._client: Any = None
         self._database: Any = None
+        self._room = asyncio.Semaphore(_AT_ONCE_MAX)
 
     @property
     def database(self) -> Any:
@@ -109,6 +111,7 @@ class MongoConnection:
             "connectTimeoutMS": _CONNECT_S * 1000,
             "socketTimeoutMS": _SOCKET_S * 1000,
             "waitQueueTimeoutMS": _SOCKET_S * 1000,
+            "maxPoolSize": _AT_ONCE_MAX,
             "appname": "schedmate",
         }
         try:
@@ -154,8 +157,20 @@ class MongoConnection:
     async def retried(self, operation: str, attempt: Callable[[int], Awaitable[T]]) -> T:
         """Return what `attempt(n)` returns, called again (n = 1, 2, …) while connections fail and the budget lasts.
 
-        An attempt with n > 0 follows one whose outcome nobody knows: it may have happened.
+        An attempt with n > 0 follows one whose outcome nobody knows: it may have happened. At most 64 calls run at once,
+        the others wait, as long as the budget.
         """
+        try:
+            async with asyncio.timeout(self._retry_s):
+                await self._room.acquire()
+        except TimeoutError as error:
+            raise MongoUnavailableError(f"{operation}: no connection was free for {self._retry_s} s") from error
+        try:
+            return await self._retried(operation, attempt)
+        finally:
+            self._room.release()
+
+    async def _retried(self, operation: str, attempt: Callable[[int], Awaitable[T]]) -> T:
         end = self._clock.monotonic() + self._retry_s
         wait_s, longest_s = _BACKOFF_S
         number = 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+import secrets
+from collections.abc import AsyncIterator
 
 import pytest
 
 from schedmate.infra.blobs.files import FileBlobs
+from schedmate.infra.blobs.gridfs import GridFsBlobs
 from schedmate.infra.blobs.memory import MemoryBlobs
 from schedmate.infra.blobs.port import (
     BlobAddressError,
@@ -18,8 +20,7 @@ from schedmate.infra.blobs.port import (
     BlobTooLargeError,
 )
 from schedmate.infra.clock import VirtualClock
-
-Make = Callable[[], Awaitable[Blobs]]
+from tests.servers import shared
 
 
 @pytest.fixture
@@ -27,12 +28,37 @@ def clock():
     return VirtualClock()
 
 
-@pytest.fixture(params=["memory", "files"])
-async def blobs(request, tmp_path, clock):
-    made = MemoryBlobs(clock) if request.param == "memory" else FileBlobs(tmp_path / "blobs", clock)
+@pytest.fixture(
+    params=[
+        "memory",
+        "files",
+        pytest.param("motor", marks=pytest.mark.servers),
+        pytest.param("pymongo", marks=pytest.mark.servers),
+    ]
+)
+async def blobs(request, tmp_path, clock) -> AsyncIterator[Blobs]:
+    if request.param == "memory":
+        made = MemoryBlobs(clock)
+    elif request.param == "files":
+        made = FileBlobs(tmp_path / "blobs", clock)
+    else:
+        database = f"test_blobs_{secrets.token_hex(6)}"
+        made = GridFsBlobs(shared("SCHEDMATE_TEST_MONGO"), database, clock, request.param)
     await made.start()
     yield made
+    if isinstance(made, GridFsBlobs):
+        assert await nothing_is_left_over(made)
+        await made._connection.database.client.drop_database(database)
     await made.stop()
+
+
+async def nothing_is_left_over(blobs: GridFsBlobs) -> bool:
+    """Every file of GridFS is named by an address, every chunk belongs to a file, no upload is unfinished."""
+    database = blobs._connection.database
+    named = {row["file"] async for row in database["blob_addresses"].find()}
+    files = {row["_id"] async for row in database["blob.files"].find()}
+    chunks = {row["files_id"] async for row in database["blob.chunks"].find({}, {"files_id": 1})}
+    return files == named and chunks <= files and await database["blob_uploads"].count_documents({}) == 0
 
 
 async def chunks(*parts: bytes) -> AsyncIterator[bytes]:
@@ -140,7 +166,8 @@ async def test_blobs_are_listed_by_prefix_in_the_order_of_addresses(blobs):
 
 
 async def test_a_long_list_is_whole(blobs):
-    stored = [f"logs/{n:04}/0" for n in range(1201)]
+    pages = 520 if isinstance(blobs, GridFsBlobs) else 1201
+    stored = [f"logs/{n:04}/0" for n in range(pages)]
     await asyncio.gather(*(blobs.put(address, b"x") for address in stored))
     assert await addresses(blobs, "logs/") == stored
 
