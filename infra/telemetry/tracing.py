@@ -63,12 +63,15 @@ class Tracing:
             return
         from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor  # noqa: PLC0415 - costs 50 ms
 
+        from schedmate.infra.telemetry.redacting import redacting  # noqa: PLC0415 - imports the same
+
         self._provider = TracerProvider(
             sampler=sampler,  # None reads OTEL_TRACES_SAMPLER
             resource=Resource.create({SERVICE_NAME: service, SERVICE_VERSION: __version__}),
             shutdown_on_exit=False,
             span_limits=SpanLimits(**_SPAN_LIMITS),
         )
+        exporter = redacting(exporter)
         if batched:
             processor: BatchSpanProcessor | SimpleSpanProcessor = BatchSpanProcessor(
                 exporter,
@@ -343,9 +346,5 @@ def _messaging(carrier: Delivery | Record | Envelope[Any]) -> dict[str, Any]:
 
 
 def _keyed(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes by their keys in the registry; text that users may have written is redacted."""
-    keyed: dict[str, Any] = {}
-    for written, value in attributes.items():
-        key = names.ATTRIBUTE_OF_KEYWORD.get(written, f"schedmate.{written}")
-        keyed[key] = redact(value) if isinstance(value, str) and key in names.FREE_TEXT else value
-    return keyed
+    """Return attributes by their keys in the registry."""
+    return {names.ATTRIBUTE_OF_KEYWORD.get(written, f"schedmate.{written}"): v for written, v in attributes.items()}

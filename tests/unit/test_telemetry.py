@@ -115,6 +115,35 @@ def _registered(name: ast.expr, spans: set[str]) -> bool:
     return isinstance(name, ast.Name)
 
 
+METRIC_FUNCTIONS = {"count": "counter", "set": "gauge", "observe": "histogram"}
+
+
+def test_metrics_are_used_as_the_registry_says():
+    """A wrong label or kind is an assertion at run time: it must be found here."""
+    seen = 0
+    for path, call in calls():
+        function = (
+            call.func.id
+            if isinstance(call.func, ast.Name)
+            else call.func.attr
+            if isinstance(call.func, ast.Attribute)
+            else ""
+        )
+        if function not in METRIC_FUNCTIONS or not call.args or not _of_names(call.args[0]):
+            continue
+        seen += 1
+        metric, where = getattr(names, call.args[0].attr), f"{path}:{call.lineno}"  # type: ignore[attr-defined]
+        assert isinstance(metric, names.MetricName), where
+        assert metric.kind == METRIC_FUNCTIONS[function], f"{where}: {metric.name} is a {metric.kind}"
+        if all(keyword.arg is not None for keyword in call.keywords):
+            assert {keyword.arg for keyword in call.keywords} == set(metric.labels), f"{where}: labels of {metric.name}"
+    assert seen, "the search finds no metric at all: it looks in the wrong place"
+
+
+def _of_names(value: ast.expr) -> bool:
+    return isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == "names"
+
+
 LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical"}
 
 

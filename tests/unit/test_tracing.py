@@ -218,7 +218,12 @@ def test_text_from_users_is_redacted_in_attributes_and_none_is_left_out(spans):
         span(names.START_MEMBER, detail="token: a1b2c3d4e5f6a7b8", job_id="j", exit_code=None),
     ):
         pass
-    assert dict(spans.spans()[0].attributes) == {"schedmate.detail": f"token: {REDACTED}", "schedmate.job.id": "j"}
+    with recording("worker", spans).active(), span(names.START_MEMBER) as opened:
+        opened.set_attribute(names.DETAIL, "password=hunter2")
+    first, second = (dict(found.attributes) for found in spans.spans())
+    assert first == {"schedmate.detail": f"token: {REDACTED}", "schedmate.job.id": "j"}
+    assert second == {"schedmate.detail": f"password={REDACTED}"}
+    assert [found.service for found in spans.spans()] == ["worker", "worker"]
 
 
 def test_the_sampler_decides_what_is_recorded_and_ids_exist_all_the_same(spans):
