@@ -24,7 +24,6 @@ class SpanName:
 
 SUBMIT: Final = "submit"
 HTTP_SERVER: Final = "http"
-HTTP_CLIENT: Final = "http request"
 PUBLISH: Final = "publish"
 PROCESS: Final = "process"
 DECIDE_BATCH: Final = "decide batch"
@@ -38,9 +37,7 @@ ANALYZE: Final = "analyze"
 ESTIMATE: Final = "estimate"
 TRACK: Final = "track progress"
 DIAGNOSE: Final = "diagnose"
-PROJECT: Final = "project"
 STORE_CALL: Final = "store"
-BLOB_CALL: Final = "blob"
 LLM_CALL: Final = "chat"
 
 _ALL: Final = ("ingest", "code-analyzer", "history-estimator", "log-monitor", "dispatcher", "worker")
@@ -53,7 +50,6 @@ SPANS: Final[tuple[SpanName, ...]] = (
         "server",
         "One HTTP request; renamed to `METHOD ROUTE` once the route is known.",
     ),
-    SpanName(HTTP_CLIENT, ("client", *_ALL), "client", "One HTTP request that goes out."),
     SpanName(
         PUBLISH, _ALL, "producer", "Publishing what a request or a batch gave, until the bus has acknowledged it."
     ),
@@ -81,9 +77,7 @@ SPANS: Final[tuple[SpanName, ...]] = (
     SpanName(ESTIMATE, ("history-estimator",), "internal", "Estimating one job's run time."),
     SpanName(TRACK, ("log-monitor",), "internal", "Reading progress from one chunk of a log."),
     SpanName(DIAGNOSE, ("log-monitor",), "internal", "Diagnosing one failed run."),
-    SpanName(PROJECT, ("ingest",), "consumer", "Folding events into the read model."),
     SpanName(STORE_CALL, _ALL, "client", "One call to the document store."),
-    SpanName(BLOB_CALL, _ALL, "client", "One call to the blob store."),
     SpanName(LLM_CALL, ("code-analyzer", "log-monitor"), "client", "One question to the language model."),
 )
 
@@ -106,14 +100,11 @@ MESSAGING_OPERATION_NAME: Final = "messaging.operation.name"
 MESSAGING_OPERATION_TYPE: Final = "messaging.operation.type"
 MESSAGING_CONSUMER_GROUP_NAME: Final = "messaging.consumer.group.name"
 MESSAGING_MESSAGE_ID: Final = "messaging.message.id"
-MESSAGING_BATCH_MESSAGE_COUNT: Final = "messaging.batch.message_count"
 MESSAGING_KAFKA_OFFSET: Final = "messaging.kafka.offset"
 MESSAGING_KAFKA_MESSAGE_KEY: Final = "messaging.kafka.message.key"
 HTTP_REQUEST_METHOD: Final = "http.request.method"
 HTTP_RESPONSE_STATUS_CODE: Final = "http.response.status_code"
 HTTP_ROUTE: Final = "http.route"
-SERVER_ADDRESS: Final = "server.address"
-SERVER_PORT: Final = "server.port"
 DB_SYSTEM_NAME: Final = "db.system.name"
 DB_COLLECTION_NAME: Final = "db.collection.name"
 DB_OPERATION_NAME: Final = "db.operation.name"
@@ -125,7 +116,6 @@ GEN_AI_USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 ERROR_TYPE: Final = "error.type"
 EVENT_TYPE: Final = "cloudevents.event_type"
 JOB_ID: Final = "schedmate.job.id"
-JOB_NAME: Final = "schedmate.job.name"
 TENANT: Final = "schedmate.tenant"
 POOL: Final = "schedmate.pool"
 RUN_ID: Final = "schedmate.run.id"
@@ -152,14 +142,11 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(MESSAGING_OPERATION_TYPE, "`send` or `process`."),
     Attribute(MESSAGING_CONSUMER_GROUP_NAME, "Consumer group."),
     Attribute(MESSAGING_MESSAGE_ID, "The event's id."),
-    Attribute(MESSAGING_BATCH_MESSAGE_COUNT, "Records in one batch."),
     Attribute(MESSAGING_KAFKA_OFFSET, "Offset."),
     Attribute(MESSAGING_KAFKA_MESSAGE_KEY, "The record's key: a job id or a node's name."),
     Attribute(HTTP_REQUEST_METHOD, "Method."),
     Attribute(HTTP_RESPONSE_STATUS_CODE, "Status."),
     Attribute(HTTP_ROUTE, "The route's template, never the path as sent."),
-    Attribute(SERVER_ADDRESS, "Host that is called."),
-    Attribute(SERVER_PORT, "Port that is called."),
     Attribute(DB_SYSTEM_NAME, "`mongodb` or `sqlite`."),
     Attribute(DB_COLLECTION_NAME, "Collection."),
     Attribute(DB_OPERATION_NAME, "The store's operation, e.g. `insert`."),
@@ -171,7 +158,6 @@ ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(ERROR_TYPE, "Class of the error that ended the span."),
     Attribute(EVENT_TYPE, "CloudEvents type."),
     Attribute(JOB_ID, "Job."),
-    Attribute(JOB_NAME, "The name that its user gave the job.", free_text=True),
     Attribute(TENANT, "Tenant."),
     Attribute(POOL, "Pool."),
     Attribute(RUN_ID, "Run: one attempt of a job."),
@@ -221,10 +207,6 @@ READY: Final = MetricName("schedmate_ready", "gauge", "1 when the check of readi
 BUS_LAG: Final = MetricName(
     "schedmate_bus_lag_records", "gauge", "Records not yet handled.", ("topic", "group"), "records"
 )
-BUS_PUBLISHED: Final = MetricName(
-    "schedmate_bus_published_total", "counter", "Records published and acknowledged.", ("topic",)
-)
-BUS_ERRORS: Final = MetricName("schedmate_bus_errors_total", "counter", "Calls to the bus that failed.", ("error",))
 RUNNER_IN_FLIGHT: Final = MetricName("schedmate_runner_in_flight", "gauge", "Records being handled.", ("group",))
 RUNNER_HANDLED: Final = MetricName(
     "schedmate_runner_handled_total", "counter", "Records handled, by outcome.", ("topic", "outcome")
@@ -347,7 +329,7 @@ METRICS_DROPPED: Final = MetricName(
 )
 
 METRICS: Final[tuple[MetricName, ...]] = (
-    READY, BUS_LAG, BUS_PUBLISHED, BUS_ERRORS, RUNNER_IN_FLIGHT, RUNNER_HANDLED, RUNNER_RETRIES, RUNNER_HANDLE_S, RUNNER_REBALANCES,
+    READY, BUS_LAG, RUNNER_IN_FLIGHT, RUNNER_HANDLED, RUNNER_RETRIES, RUNNER_HANDLE_S, RUNNER_REBALANCES,
     DEAD_LETTERS, HTTP_REQUESTS, HTTP_REQUEST_S, JOBS_ACCEPTED, JOBS_REFUSED, OUTBOX_JOBS, QUEUE_DEPTH, JOBS, DECISIONS_TOTAL, DECIDE_S,
     BATCH_INPUTS, APPEND_S, LEADING, TERM_NUMBER, LOG_SEQ, REFUSED_INPUTS, JOB_WAIT_S, JOB_RUN_S, GPUS, NODES, RUNS, RUN_ENDS,
     RUN_REFUSALS, LEASE_LEFT_S, GPU_UTILISATION, GPU_MEMORY_BYTES, LOG_SHIPPED, LOG_GAPS, ANALYSES, ANALYSIS_S, ESTIMATES, TRACKERS,
