@@ -27,7 +27,7 @@ _SECRET_KEY: Final = re.compile(
     r"(?i)(?:^|[_.-])(?:password|passwd|passphrase|pwd|secret|token|authorization|cookie|credentials?|api_?key|access_?key|private_?key|secret_?key)$"
     r"|password|api_?key|private_?key|client_?secret|secret_?access"
 )
-_Compiled = tuple[tuple[str, ...], re.Pattern[str]]
+_FORMATS: Final[tuple[SecretFormat, ...]] = (*TOKENS, *CONTEXTS)
 
 _NAMES_OF_KEYS: Final = frozenset({"idempotency_key", "record_key"})
 
@@ -47,13 +47,14 @@ def redact(text: str | bytes) -> str:
         text = f"{text[:TEXT_CHARACTERS_MAX]}\n[dropped: {len(text) - TEXT_CHARACTERS_MAX} characters]"
     if "PRIVATE KEY" in text:
         text = _KEY_BLOCK.sub(REDACTED, text)
-    wanted = _triggered(text, _compiled())  # most texts hold no trigger at all
+    wanted = _triggered(text)  # most texts hold no trigger at all
     if len(text) <= LINE_CHARACTERS_MAX:
         if not wanted:
             return text
         if "\n" not in text:
             return _line(text, wanted)
-    return "".join([_bounded_line(line, wanted) for line in text.splitlines(keepends=True)])
+    numbers = frozenset(wanted)
+    return "".join([_bounded_line(line, numbers) for line in text.splitlines(keepends=True)])
 
 
 def redact_value(key: str, value: Any, depth: int = 0) -> Any:
@@ -99,21 +100,24 @@ def _as_text(value: object) -> str:
         return f"[dropped: {type(value).__name__} whose text failed with {type(error).__name__}]"
 
 
-def _triggered(text: str, formats: Sequence[_Compiled]) -> Sequence[_Compiled]:
+def _triggered(text: str, wanted: frozenset[int] | None = None) -> list[int]:
+    """Return which formats (of `wanted`) may occur in the text: those with a trigger in it, in their order."""
     lowered = text.lower()
-    return [one for one in formats if any(trigger in lowered for trigger in one[0])]
+    found = {number for trigger, number in _triggers() if trigger in lowered}
+    return sorted(found if wanted is None else found & wanted) if found else []
 
 
-def _bounded_line(line: str, wanted: Sequence[_Compiled]) -> str:
+def _bounded_line(line: str, wanted: frozenset[int]) -> str:
     if len(line) > LINE_CHARACTERS_MAX:
         content = line.rstrip("\r\n")
         return f"[dropped: a line of {len(content)} characters]{line[len(content) :]}"
     return _line(line, _triggered(line, wanted)) if wanted else line
 
 
-def _line(line: str, wanted: Sequence[_Compiled]) -> str:
-    for _, pattern in wanted:
-        line = pattern.sub(_replaced, line)
+def _line(line: str, wanted: Sequence[int]) -> str:
+    patterns = _patterns()
+    for number in wanted:
+        line = patterns[number].sub(_replaced, line)
     return line
 
 
@@ -141,6 +145,16 @@ def _harmless(value: str) -> bool:
 
 
 @cache
-def _compiled() -> tuple[_Compiled, ...]:
-    formats: tuple[SecretFormat, ...] = (*TOKENS, *CONTEXTS)
-    return tuple((one.triggers, re.compile(one.pattern)) for one in formats)
+def _patterns() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(one.pattern) for one in _FORMATS)
+
+
+@cache
+def _triggers() -> tuple[tuple[str, int], ...]:
+    """Every trigger with its format's number. One that holds another of the same format is left out: it adds nothing."""
+    return tuple(
+        (trigger, number)
+        for number, one in enumerate(_FORMATS)
+        for trigger in one.triggers
+        if not any(other != trigger and other in trigger for other in one.triggers)
+    )
