@@ -1,0 +1,66 @@
+"""The command line's root: all commands, one way to fail."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import typer
+
+from schedmate.cli import cluster_commands, event_commands, job_commands, service_commands, token_commands
+from schedmate.client import ApiError, ClientError
+from schedmate.infra.blobs.port import BlobError
+from schedmate.infra.bus.port import BusError
+from schedmate.infra.health import StartError
+from schedmate.infra.settings import SettingsError
+from schedmate.infra.store.port import StoreError
+from schedmate.infra.telemetry.redaction import redact
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+_USAGE_STATUS = frozenset({400, 401, 403, 404, 409, 411, 413, 415, 422})
+
+app = typer.Typer(
+    name="schedmate",
+    help="GPU-cluster scheduling that understands the jobs it schedules.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+for module in (job_commands, cluster_commands, service_commands):
+    module.register(app)
+app.add_typer(event_commands.app, name="events")
+app.add_typer(token_commands.app, name="tokens")
+
+
+def main() -> None:
+    """Run the command line; every expected failure is one clear line on standard error."""
+    try:
+        outcome = app(standalone_mode=False)
+    except click.exceptions.Abort:
+        _fail("stopped", 130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_USAGE)
+    except ApiError as error:
+        fields = "; ".join(f"{e.field}: {e.detail}" for e in getattr(error.problem, "errors", None) or [])
+        _fail(
+            f"{error}{f' ({fields})' if fields else ''}", EXIT_USAGE if error.status in _USAGE_STATUS else EXIT_FAILED
+        )
+    except SettingsError as error:
+        _fail(str(error), EXIT_USAGE)
+    except (ClientError, BusError, StoreError, BlobError, StartError) as error:
+        _fail(str(error), EXIT_FAILED)
+    except KeyboardInterrupt:
+        _fail("stopped", 130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(EXIT_FAILED)
+    else:
+        sys.exit(outcome if isinstance(outcome, int) else 0)
+
+
+def _fail(message: str, code: int) -> None:
+    sys.stderr.write(f"schedmate: {redact(' '.join(message.split()))}\n")
+    sys.exit(code)
