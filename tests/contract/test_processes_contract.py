@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +24,9 @@ from schedmate.infra.processes.real import RealProcesses
 from schedmate.infra.processes.scripted import ScriptedProcesses
 
 FAR = 1e12
-KEY = MemberKey("2f0f1c1e-0000-5000-8000-000000000001", 0)
+KEY = MemberKey(
+    f"{os.getpid():08x}-0000-5000-8000-000000000002", 0
+)  # lost runs are found by their id: not those of another test process
 
 
 class Bench(Protocol):
