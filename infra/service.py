@@ -32,6 +32,7 @@ from schedmate.infra.telemetry.tracing import Tracing, tracing_from_environment
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
+    from prometheus_client import CollectorRegistry
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -100,8 +101,19 @@ class Hosted:
     component: Component
     tracing: Tracing
     metrics: Metrics
+    replica: str = ""
     started: bool = False
     failure: BaseException | None = None
+
+    @property
+    def label(self) -> str:
+        """The component's name, with its number where there are several of that name."""
+        return f"{self.component.name}-{self.replica}" if self.replica else self.component.name
+
+    def series(self) -> tuple[dict[str, str], CollectorRegistry]:
+        """Return the labels that tell this component's samples from others', and its metrics."""
+        labels = {"service": self.component.name}
+        return (labels | {"replica": self.replica} if self.replica else labels), self.metrics.registry
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -118,7 +130,7 @@ class Hosted:
             return own | {str(name): bool(passed) for name, passed in self.component.ready().items()}
         except Exception as error:  # noqa: BLE001 - a broken check is a failed check, the host goes on
             _log.warning(
-                "readiness check failed", action="host.ready-failed", component=self.component.name, error=_words(error)
+                "readiness check failed", action="host.ready-failed", component=self.label, error=_words(error)
             )
             return own | {"ready": False}
 
@@ -131,9 +143,7 @@ class Hosted:
         try:
             await asyncio.wait_for(self.component.measure(), MEASURE_TIMEOUT_S)
         except Exception as error:  # noqa: BLE001 - a scrape never fails for one component
-            _log.debug(
-                "measuring failed", action="host.measure-failed", component=self.component.name, error=_words(error)
-            )
+            _log.debug("measuring failed", action="host.measure-failed", component=self.label, error=_words(error))
 
 
 @dataclass
@@ -149,13 +159,13 @@ class Host:
 
     def ready(self) -> tuple[bool, dict[str, dict[str, bool]]]:
         """Return whether all checks of all components pass, and the checks."""
-        checks = {one.component.name: one.checks() for one in self.hosted}
+        checks = {one.label: one.checks() for one in self.hosted}
         return not self.stopping and all(all(c.values()) for c in checks.values()), checks
 
     async def metrics_text(self) -> bytes:
         """Return the metrics of all components, each sample with its service, and those of the process."""
         await asyncio.gather(*(one.measure() for one in self.hosted))
-        return merged_text((one.component.name, one.metrics.registry) for one in self.hosted) + process_text()
+        return merged_text(one.series() for one in self.hosted) + process_text()
 
 
 async def serve(
@@ -178,7 +188,7 @@ async def serve(
     """
     assert components, "nothing to serve"
     run = _Run(settings, clock or SystemClock(), random or SystemRandom(), stop or asyncio.Event())
-    host = Host([_hosted(component, span_exporter) for component in components])
+    host = Host(_hosted(components, span_exporter))
     try:
         listening = bind(settings.health_host, settings.health_port if health_port is None else health_port)
     except StartError as error:
@@ -226,9 +236,18 @@ async def _build_and_serve(settings: S, build: Callable[[S], Component | Awaitab
     return await serve([component], settings)
 
 
-def _hosted(component: Component, exporter: SpanExporter | None) -> Hosted:
-    metrics = component.metrics if isinstance(component, Measured) else Metrics()
-    return Hosted(component, _tracing(component.name, exporter), metrics)
+def _hosted(components: Sequence[Component], exporter: SpanExporter | None) -> list[Hosted]:
+    """Return the components in the host. Where several have one name (workers of one process) they are numbered from 1."""
+    named: dict[str, list[Component]] = {}
+    for component in components:
+        named.setdefault(component.name, []).append(component)
+    hosted = []
+    for component in components:
+        alike = named[component.name]
+        replica = str(alike.index(component) + 1) if len(alike) > 1 else ""
+        metrics = component.metrics if isinstance(component, Measured) else Metrics()
+        hosted.append(Hosted(component, _tracing(component.name, exporter), metrics, replica))
+    return hosted
 
 
 def _tracing(service: str, exporter: SpanExporter | None) -> Tracing:
@@ -310,7 +329,7 @@ class _Run:
 
     async def all(self, host: Host) -> int:
         """Live through all components; return the exit code."""
-        lives = {asyncio.create_task(self._live(one), name=one.component.name): one for one in host.hosted}
+        lives = {asyncio.create_task(self._live(one), name=one.label): one for one in host.hosted}
         stopped = asyncio.create_task(self.stop.wait(), name="stop")
         await asyncio.wait({*lives, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -331,7 +350,7 @@ class _Run:
             if not await self._start(one):
                 return
             one.started = True
-            _log.info("component started", action="host.component-started", component=one.component.name)
+            _log.info("component started", action="host.component-started", component=one.label)
             await one.component.run(self.stop)
 
     async def _start(self, one: Hosted) -> bool:
@@ -349,7 +368,7 @@ class _Run:
                     _log.warning(
                         "start is tried again",
                         action="host.start-retry",
-                        component=one.component.name,
+                        component=one.label,
                         error=_words(error),
                     )
                 told = True
@@ -420,14 +439,14 @@ class _Run:
         if error is None:
             if unasked:
                 one.failure = RuntimeError("ended without being asked to")
-                _log.error("component ended unasked", action="host.component-ended", component=one.component.name)
+                _log.error("component ended unasked", action="host.component-ended", component=one.label)
             return
         one.failure = error
         if one.started:
-            _log.error("component failed", action="host.component-failed", component=one.component.name, exc_info=error)
+            _log.error("component failed", action="host.component-failed", component=one.label, exc_info=error)
         else:
-            _complain(f"{one.component.name} cannot start: {_words(error)}")
-            _log.debug("start failed", action="host.start-failed", component=one.component.name, exc_info=error)
+            _complain(f"{one.label} cannot start: {_words(error)}")
+            _log.debug("start failed", action="host.start-failed", component=one.label, exc_info=error)
 
     async def _close(self, host: Host) -> None:
         """Close in reverse order, each bounded; an error in one keeps none of the others open."""
@@ -438,9 +457,7 @@ class _Run:
                         one.component.close(), AT_ONCE_TIMEOUT_S if self.at_once.is_set() else CLOSE_TIMEOUT_S
                     )
             except Exception as error:  # noqa: BLE001 - everything is closed, whatever one of them does
-                _log.error(
-                    "close failed", action="host.close-failed", component=one.component.name, error=_words(error)
-                )
+                _log.error("close failed", action="host.close-failed", component=one.label, error=_words(error))
 
 
 def _words(error: BaseException) -> str:

@@ -128,14 +128,14 @@ def observe(metric: MetricName, value: float, /, **labels: str) -> None:
 
 
 class _Merged(Collector):
-    """Several services' registries as one: each sample gets the label `service`, families of one name become one."""
+    """Several services' registries as one: each sample gets its service's labels, families of one name become one."""
 
-    def __init__(self, registries: Iterable[tuple[str, CollectorRegistry]]) -> None:
+    def __init__(self, registries: Iterable[tuple[Mapping[str, str], CollectorRegistry]]) -> None:
         self._registries = tuple(registries)
 
     def collect(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}
-        for service, registry in self._registries:
+        for labels, registry in self._registries:
             for family in registry.collect():
                 merged = families.get(family.name)
                 if merged is None:
@@ -143,12 +143,12 @@ class _Merged(Collector):
                 for sample in family.samples:
                     if sample.name.endswith("_created"):
                         continue  # when a series began is of no use to anybody here, and doubles the text
-                    merged.samples.append(sample._replace(labels={"service": service, **sample.labels}))
+                    merged.samples.append(sample._replace(labels={**labels, **sample.labels}))
         yield from families.values()
 
 
-def merged_text(registries: Iterable[tuple[str, CollectorRegistry]]) -> bytes:
-    """Return the metrics of several services, by name, as one text in Prometheus' format."""
+def merged_text(registries: Iterable[tuple[Mapping[str, str], CollectorRegistry]]) -> bytes:
+    """Return the metrics of several services as one text in Prometheus' format; the labels tell whose a sample is."""
     together = CollectorRegistry(auto_describe=False)
     together.register(_Merged(registries))
     return generate_latest(together)

@@ -207,6 +207,14 @@ READY: Final = MetricName("schedmate_ready", "gauge", "1 when the check of readi
 BUS_LAG: Final = MetricName(
     "schedmate_bus_lag_records", "gauge", "Records not yet handled.", ("topic", "group"), "records"
 )
+BUS_PUBLISHED: Final = MetricName(
+    "schedmate_bus_published_total", "counter", "Records published and acknowledged.", ("topic",)
+)
+BUS_ERRORS: Final = MetricName("schedmate_bus_errors_total", "counter", "Calls to the bus that failed.", ("error",))
+BUS_PUBLISHED: Final = MetricName(
+    "schedmate_bus_published_total", "counter", "Records published and acknowledged.", ("topic",)
+)
+BUS_ERRORS: Final = MetricName("schedmate_bus_errors_total", "counter", "Publish calls that failed.", ("error",))
 RUNNER_IN_FLIGHT: Final = MetricName("schedmate_runner_in_flight", "gauge", "Records being handled.", ("group",))
 RUNNER_HANDLED: Final = MetricName(
     "schedmate_runner_handled_total", "counter", "Records handled, by outcome.", ("topic", "outcome")
@@ -329,7 +337,7 @@ METRICS_DROPPED: Final = MetricName(
 )
 
 METRICS: Final[tuple[MetricName, ...]] = (
-    READY, BUS_LAG, RUNNER_IN_FLIGHT, RUNNER_HANDLED, RUNNER_RETRIES, RUNNER_HANDLE_S, RUNNER_REBALANCES,
+    READY, BUS_LAG, BUS_PUBLISHED, BUS_ERRORS, RUNNER_IN_FLIGHT, RUNNER_HANDLED, RUNNER_RETRIES, RUNNER_HANDLE_S, RUNNER_REBALANCES,
     DEAD_LETTERS, HTTP_REQUESTS, HTTP_REQUEST_S, JOBS_ACCEPTED, JOBS_REFUSED, OUTBOX_JOBS, QUEUE_DEPTH, JOBS, DECISIONS_TOTAL, DECIDE_S,
     BATCH_INPUTS, APPEND_S, LEADING, TERM_NUMBER, LOG_SEQ, REFUSED_INPUTS, JOB_WAIT_S, JOB_RUN_S, GPUS, NODES, RUNS, RUN_ENDS,
     RUN_REFUSALS, LEASE_LEFT_S, GPU_UTILISATION, GPU_MEMORY_BYTES, LOG_SHIPPED, LOG_GAPS, ANALYSES, ANALYSIS_S, ESTIMATES, TRACKERS,

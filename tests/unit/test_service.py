@@ -136,6 +136,17 @@ async def test_health_readiness_and_metrics_are_served_on_one_port_for_all_compo
     await hosting.end()
 
 
+async def test_several_components_of_one_name_are_told_apart_by_number():
+    hosting = Hosting(Example("ingest"), Example("worker"), Example("worker"))
+    await eventually(hosting.ready)
+    assert set((await hosting.get("/readyz")).json()["components"]) == {"ingest", "worker-1", "worker-2"}
+    lines = (await hosting.get("/metrics")).text.splitlines()
+    for replica in ("1", "2"):
+        assert f'schedmate_queue_depth_jobs{{pool="default",replica="{replica}",service="worker"}} 1.0' in lines
+    assert 'schedmate_queue_depth_jobs{pool="default",service="ingest"} 1.0' in lines
+    await hosting.end()
+
+
 async def test_other_paths_and_methods_are_refused():
     hosting = Hosting(Example())
     assert (await hosting.get("/nothing")).status_code == 404

@@ -195,7 +195,7 @@ def test_two_services_have_metrics_of_their_own():
     one, two = Metrics(), Metrics()
     one.set(names.QUEUE_DEPTH, 1, pool="p")
     assert "schedmate_queue_depth_jobs" not in two.text().decode()
-    text = merged_text([("ingest", one.registry), ("worker", two.registry)]).decode()
+    text = merged_text([({"service": "ingest"}, one.registry), ({"service": "worker"}, two.registry)]).decode()
     assert 'schedmate_queue_depth_jobs{pool="p",service="ingest"} 1.0' in text
 
 
