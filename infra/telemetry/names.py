@@ -210,10 +210,6 @@ BUS_LAG: Final = MetricName(
 BUS_PUBLISHED: Final = MetricName(
     "schedmate_bus_published_total", "counter", "Records published and acknowledged.", ("topic",)
 )
-BUS_ERRORS: Final = MetricName("schedmate_bus_errors_total", "counter", "Calls to the bus that failed.", ("error",))
-BUS_PUBLISHED: Final = MetricName(
-    "schedmate_bus_published_total", "counter", "Records published and acknowledged.", ("topic",)
-)
 BUS_ERRORS: Final = MetricName("schedmate_bus_errors_total", "counter", "Publish calls that failed.", ("error",))
 RUNNER_IN_FLIGHT: Final = MetricName("schedmate_runner_in_flight", "gauge", "Records being handled.", ("group",))
 RUNNER_HANDLED: Final = MetricName(
