@@ -12,27 +12,27 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
 from schedmate.infra.blobs.port import BlobsUnavailableError
 from schedmate.infra.bus.port import BusUnavailableError
 from schedmate.infra.clock import Clock, Random, SystemClock, SystemRandom
+from schedmate.infra.component import Component, Host, Hosted, Measured, words_of
 from schedmate.infra.health import HealthServer, StartError, bind
 from schedmate.infra.settings import ServiceSettings, SettingsError, from_command_line, masked
 from schedmate.infra.store.port import StoreUnavailableError
-from schedmate.infra.telemetry import names
 from schedmate.infra.telemetry.logs import setup_logging
-from schedmate.infra.telemetry.metrics import Metrics, merged_text, process_text
+from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.infra.telemetry.redaction import redact
 from schedmate.infra.telemetry.tracing import Tracing, tracing_from_environment
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
-    from prometheus_client import CollectorRegistry
+
+__all__ = ["EXIT_FAILED", "EXIT_OK", "EXIT_USAGE", "TRANSIENT", "Component", "StartError", "run_service", "serve"]
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -49,123 +49,10 @@ AT_ONCE_TIMEOUT_S: Final = 1.0
 SAME_SIGNAL_S: Final = 0.25
 """Signals closer than this are one: `timeout` and some shells send theirs to the process and to its group."""
 FLUSH_TIMEOUT_S: Final = 4.0
-MEASURE_TIMEOUT_S: Final = 1.0
 
 S = TypeVar("S", bound=ServiceSettings)
 
 _log = structlog.get_logger()
-
-
-class Component(Protocol):
-    """One service as its wiring builds it."""
-
-    name: str
-
-    async def start(self) -> None:
-        """Connect. Raises a clear error and then leaves nothing open: it may be called again after a transient one."""
-        ...
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set; return after draining. To return before that is a failure."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of everything; called once, also when `start` never succeeded."""
-        ...
-
-    def ready(self) -> Mapping[str, bool]:
-        """Return the checks of readiness, e.g. `{"joined": True, "caught_up": True, "store": True}`. Quick, no I/O."""
-        ...
-
-
-@runtime_checkable
-class Measured(Protocol):
-    """A component with metrics of its own (optional)."""
-
-    metrics: Metrics
-
-
-@runtime_checkable
-class Measuring(Protocol):
-    """A component that brings its gauges up to date before each scrape (optional; bounded to a second)."""
-
-    async def measure(self) -> None:
-        """Set gauges that have to be asked for, e.g. lag."""
-        ...
-
-
-@dataclass
-class Hosted:
-    """A component in the host, and how far it is."""
-
-    component: Component
-    tracing: Tracing
-    metrics: Metrics
-    replica: str = ""
-    started: bool = False
-    failure: BaseException | None = None
-
-    @property
-    def label(self) -> str:
-        """The component's name, with its number where there are several of that name."""
-        return f"{self.component.name}-{self.replica}" if self.replica else self.component.name
-
-    def series(self) -> tuple[dict[str, str], CollectorRegistry]:
-        """Return the labels that tell this component's samples from others', and its metrics."""
-        labels = {"service": self.component.name}
-        return (labels | {"replica": self.replica} if self.replica else labels), self.metrics.registry
-
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
-        """Make what runs inside work for this component: its traces and its metrics."""
-        with self.tracing.active(), self.metrics.active():
-            yield
-
-    def checks(self) -> dict[str, bool]:
-        """Return the checks of readiness; `started` and `alive` are the host's own."""
-        own = {"started": self.started, "alive": self.failure is None}
-        if not self.started:
-            return own
-        try:
-            return own | {str(name): bool(passed) for name, passed in self.component.ready().items()}
-        except Exception as error:  # noqa: BLE001 - a broken check is a failed check, the host goes on
-            _log.warning(
-                "readiness check failed", action="host.ready-failed", component=self.label, error=_words(error)
-            )
-            return own | {"ready": False}
-
-    async def measure(self) -> None:
-        """Bring the component's gauges up to date, bounded; an old value is better than no answer."""
-        for check, passed in self.checks().items():
-            self.metrics.set(names.READY, passed, check=check)
-        if not self.started or not isinstance(self.component, Measuring):
-            return
-        try:
-            await asyncio.wait_for(self.component.measure(), MEASURE_TIMEOUT_S)
-        except Exception as error:  # noqa: BLE001 - a scrape never fails for one component
-            _log.debug("measuring failed", action="host.measure-failed", component=self.label, error=_words(error))
-
-
-@dataclass
-class Host:
-    """What the health server shows."""
-
-    hosted: Sequence[Hosted]
-    stopping: bool = False
-
-    def alive(self) -> bool:
-        """Whether no component has failed."""
-        return all(one.failure is None for one in self.hosted)
-
-    def ready(self) -> tuple[bool, dict[str, dict[str, bool]]]:
-        """Return whether all checks of all components pass, and the checks."""
-        checks = {one.label: one.checks() for one in self.hosted}
-        return not self.stopping and all(all(c.values()) for c in checks.values()), checks
-
-    async def metrics_text(self) -> bytes:
-        """Return the metrics of all components, each sample with its service, and those of the process."""
-        await asyncio.gather(*(one.measure() for one in self.hosted))
-        return merged_text(one.series() for one in self.hosted) + process_text()
 
 
 async def serve(
@@ -363,13 +250,13 @@ class _Run:
             except TRANSIENT as error:
                 pause = delay * self.random.uniform(0.5, 1.0)
                 if self.clock.monotonic() + pause >= deadline:
-                    raise StartError(f"{_words(error)} (tried for {self.settings.start_timeout_s:g} s)") from error
+                    raise StartError(f"{words_of(error)} (tried for {self.settings.start_timeout_s:g} s)") from error
                 if not told:
                     _log.warning(
                         "start is tried again",
                         action="host.start-retry",
                         component=one.label,
-                        error=_words(error),
+                        error=words_of(error),
                     )
                 told = True
                 delay = min(delay * 2, RETRY_MAX_S)
@@ -445,7 +332,7 @@ class _Run:
         if one.started:
             _log.error("component failed", action="host.component-failed", component=one.label, exc_info=error)
         else:
-            _complain(f"{one.label} cannot start: {_words(error)}")
+            _complain(f"{one.label} cannot start: {words_of(error)}")
             _log.debug("start failed", action="host.start-failed", component=one.label, exc_info=error)
 
     async def _close(self, host: Host) -> None:
@@ -457,8 +344,4 @@ class _Run:
                         one.component.close(), AT_ONCE_TIMEOUT_S if self.at_once.is_set() else CLOSE_TIMEOUT_S
                     )
             except Exception as error:  # noqa: BLE001 - everything is closed, whatever one of them does
-                _log.error("close failed", action="host.close-failed", component=one.label, error=_words(error))
-
-
-def _words(error: BaseException) -> str:
-    return redact(str(error)) or type(error).__name__
+                _log.error("close failed", action="host.close-failed", component=one.label, error=words_of(error))

@@ -17,7 +17,6 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self, TypeVar
 
@@ -369,70 +368,6 @@ def _shown(field: FieldInfo, value: Any) -> Any:
 def hide_url_credentials(text: str) -> str:
     """Return the text with the user part of every URL hidden."""
     return re.sub(r"(?<=://)[^\s/?#\"]{0,1000}@", f"{HIDDEN}@", text)
-
-
-@dataclass(frozen=True, slots=True)
-class SettingRow:
-    """One line of the table of settings. `services` is empty where all services have it."""
-
-    name: str
-    variable: str
-    type: str
-    default: str
-    services: tuple[str, ...]
-    description: str
-    secret: bool
-
-
-def settings_table(classes: Sequence[type[ServiceSettings]]) -> list[SettingRow]:
-    """Return a row for each setting: the common ones first, then each service's own in the order of `classes`."""
-    rows = [_row(ServiceSettings, name, services=()) for name in ServiceSettings.model_fields if name != "health_port"]
-    for cls in classes:
-        service = cls.service_name()
-        own = [n for n in cls.model_fields if n not in ServiceSettings.model_fields or n in cls.__annotations__]
-        rows.extend(_row(cls, name, services=(service,)) for name in own)
-    return rows
-
-
-def _row(cls: type[ServiceSettings], name: str, services: tuple[str, ...]) -> SettingRow:
-    field = cls.model_fields[name]
-    return SettingRow(
-        name=name,
-        variable=ENV_PREFIX + name.upper(),
-        type=_type_words(field),
-        default=_default_words(field),
-        services=services,
-        description=field.description or "",
-        secret=is_secret(field),
-    )
-
-
-def _type_words(field: FieldInfo) -> str:
-    if is_secret(field):
-        return "secret"
-    words = str(field.annotation)
-    literal = re.findall(r"'([^']*)'", words) if "Literal" in words else []
-    if literal:
-        return " or ".join(f"`{word}`" for word in literal)
-    if isinstance(field.annotation, type):
-        words = field.annotation.__name__
-    names = {"str": "text", "int": "integer", "float": "number", "bool": "true or false", "Path": "path"}
-    plain = words.replace("pathlib.", "").replace("typing.", "").replace(" | None", "").replace("_local.", "")
-    return names.get(plain, plain.replace("|", "or"))
-
-
-def _default_words(field: FieldInfo) -> str:
-    if field.is_required():
-        return "required"
-    default = field.get_default(call_default_factory=False)
-    if default is None:
-        return ""
-    if isinstance(default, (str, Path)):
-        return f"`{default}`" if str(default) else ""
-    try:
-        return f"`{json.dumps(default)}`"
-    except TypeError:
-        return f"`{default}`"
 
 
 def from_command_line(cls: type[S], argv: Sequence[str] | None = None) -> S:

@@ -16,7 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from schedmate.infra.settings import SERVICES, ServiceSettings, SettingRow, settings_table
+from schedmate.infra.settings import SERVICES, ServiceSettings
+from schedmate.infra.settings_table import SettingRow, settings_table
 from schedmate.infra.telemetry import names
 from schedmate.rights import COLLECTION_RIGHTS, groups_of, topics_read_by, topics_resent_to_by, topics_written_by
 

@@ -16,8 +16,8 @@ from schedmate.infra.settings import (
     health_port_field,
     load,
     masked,
-    settings_table,
 )
+from schedmate.infra.settings_table import settings_table
 
 
 class ExampleSettings(ServiceSettings):
