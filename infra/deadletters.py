@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from schedmate.infra.telemetry.redaction import redact
 from schedmate.schemas.events import DeadLettered
 from schedmate.schemas.ids import derived
 from schedmate.schemas.wire import HEADER_RESENT, HEADER_TOKEN, HEADER_TRACEPARENT, Delivery, Envelope, Record
@@ -58,12 +59,12 @@ def resend(event: DeadLettered) -> Record:
 
 
 def _text(error: Exception | str) -> str:
-    """Return what went wrong with its causes, in one bounded line."""
+    """Return what went wrong with its causes, in one bounded line without secrets."""
     if isinstance(error, str):
-        return error[:_ERROR_CHARS_MAX]
+        return redact(error)[:_ERROR_CHARS_MAX]
     parts: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(parts) < 5:  # noqa: PLR2004 - deeper causes say no more
         parts.append(f"{type(cause).__name__}: {cause}")
         cause = cause.__cause__
-    return " <- ".join(parts)[:_ERROR_CHARS_MAX]
+    return redact(" <- ".join(parts))[:_ERROR_CHARS_MAX]

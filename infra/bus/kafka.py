@@ -20,6 +20,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from schedmate.infra.bus.kafka_calls import Access, bounded, ours, theirs, translated
 from schedmate.infra.bus.kafka_consumers import KafkaGroupConsumer, KafkaReader, started
 from schedmate.infra.bus.limits import check_sizes
+from schedmate.infra.bus.measured import measured
 from schedmate.infra.bus.partitioner import partition_of
 from schedmate.infra.bus.port import (
     Bounds,
@@ -40,6 +41,7 @@ PUBLISH_S: Final = 20.0
 CREATE_S: Final = 60.0
 _STOP_S: Final = 5.0
 _LIMITS_KEPT_S: Final = 300.0
+_LOOK_AGAIN_S: Final = 0.3
 _REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024  # the client's own guard; what a topic takes is checked before
 _BATCH_BYTES_MAX: Final = 64 * 1024
 _SEND_AT_ONCE: Final = 1000
@@ -147,6 +149,9 @@ class KafkaBus:
         if all(name in self._partitions for name in wanted):
             return
         known = await self._known_partitions()
+        if not all(name in known for name in wanted):  # a broker that has just started may not know all of them yet
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            known = await self._known_partitions()
         for name in wanted:
             if name not in known:
                 raise MissingTopicError(f"topic {name} does not exist; `schedmate setup` creates all topics")
@@ -179,6 +184,7 @@ class KafkaBus:
         )
         return {ours(name): entry.offset for name, entry in found.items() if entry.offset >= 0}
 
+    @measured
     async def publish(self, records: Sequence[Record]) -> Sequence[Written]:
         """Publish and wait for all acknowledgements."""
         if not records:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from schedmate.infra.bus.limits import check_sizes
+from schedmate.infra.bus.measured import measured
 from schedmate.infra.bus.partitioner import partition_of, ranges
 from schedmate.infra.bus.port import (
     Bounds,
@@ -150,6 +151,7 @@ class MemoryBus:
         self.check_available()
         return {p: Bounds(self.log(p).earliest, self.log(p).end) for p in partitions}
 
+    @measured
     async def publish(self, records: Sequence[Record]) -> Sequence[Written]:
         """Append to the partitions; see `Faults` for what may go wrong."""
         self.check_available()

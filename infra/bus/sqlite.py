@@ -18,6 +18,7 @@ import structlog
 
 from schedmate.infra.bus import sqlite_log as rows
 from schedmate.infra.bus.limits import check_sizes
+from schedmate.infra.bus.measured import measured
 from schedmate.infra.bus.partitioner import ranges
 from schedmate.infra.bus.port import (
     Bounds,
@@ -105,6 +106,7 @@ class SqliteBus:
         known = await self.layout([p.topic for p in wanted])
         return await self.file.read(lambda db: rows.bounds_of(db, known, wanted))
 
+    @measured
     async def publish(self, records: Sequence[Record]) -> Sequence[Written]:
         """Append in one transaction, on disk when it returns."""
         if not records:

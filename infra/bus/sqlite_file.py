@@ -22,6 +22,7 @@ BUSY_TIMEOUT_S: Final = 5.0
 OTHER_PROCESSES_EVERY_S: Final = 0.05
 _WRITES_PER_COMMIT_MAX: Final = 64
 _WRITES_WAITING_MAX: Final = 1024
+_JOURNAL_KEPT_BYTES: Final = 64 * 1024 * 1024
 _FORMAT: Final = 1
 
 _TABLES: Final = """
@@ -219,6 +220,7 @@ class BusFile:
                     raise
                 time.sleep(0.01)
         connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA journal_size_limit={_JOURNAL_KEPT_BYTES}")
         connection.execute("BEGIN IMMEDIATE")
         found = connection.execute("PRAGMA user_version").fetchone()[0]
         if found not in {0, _FORMAT}:

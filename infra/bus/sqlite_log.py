@@ -17,6 +17,7 @@ from schedmate.schemas.wire import Delivery, Record
 OFFSET_BITS: Final = 40
 _POLL_BYTES_MAX: Final = 8 * 1024 * 1024
 _EXPIRED_PER_PASS_MAX: Final = 2000
+_FREED_PAGES_PER_PASS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def fetch(
 
 
 def expire(db: sqlite3.Connection, now: float) -> None:
-    """Drop records older than their topic keeps them, a bounded number a call."""
+    """Drop records older than their topic keeps them and give space back, a bounded amount of both a call."""
     for number, earliest, end, retention_s in db.execute(
         "SELECT p.id, p.earliest, p.next, t.retention_s FROM partitions p JOIN topics t ON t.name = p.topic "
         "WHERE t.cleanup = 'delete' AND p.earliest < p.next"
@@ -164,6 +165,9 @@ def expire(db: sqlite3.Connection, now: float) -> None:
         if first_kept > earliest:
             db.execute("DELETE FROM records WHERE id >= ? AND id < ?", (base | earliest, base | first_kept))
             db.execute("UPDATE partitions SET earliest = ? WHERE id = ?", (first_kept, number))
+    free = db.execute("PRAGMA freelist_count").fetchone()[0]
+    for _ in range(min(free, _FREED_PAGES_PER_PASS)):
+        db.execute("PRAGMA incremental_vacuum(1)")  # more than one page it would give back a row each, which nobody steps
 
 
 # --- groups -------------------------------------------------------------------------------------------------------------

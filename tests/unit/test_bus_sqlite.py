@@ -234,3 +234,18 @@ async def test_a_poll_is_bounded_in_bytes(bus: SqliteBus) -> None:
     while not await reader.at_end():
         batches.append(len(await reader.poll(1000, 0)))
     assert batches == [9, 3]
+
+
+async def test_expired_records_give_their_space_back(path: Path, bus: SqliteBus, clock: VirtualClock) -> None:
+    for n in range(40):
+        await bus.publish([Record("t", b"%d" % n, b"x" * 90_000)])
+    clock.advance(1000)
+
+    def pages(db: sqlite3.Connection) -> int:
+        return int(db.execute("PRAGMA page_count").fetchone()[0])
+
+    before = await bus.file.read(pages)
+    for _ in range(3):
+        await bus._expire()
+    assert await total(bus) == (0, 40)
+    assert await bus.file.read(pages) < before / 4

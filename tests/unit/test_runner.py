@@ -15,6 +15,7 @@ from schedmate.infra.clock import SeededRandom, SystemClock
 from schedmate.infra.deadletters import dead_letter, resend
 from schedmate.infra.runner import GroupRunner
 from schedmate.infra.store.port import StoreUnavailableError
+from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.infra.telemetry.tracing import current_traceparent, trace_id
 from schedmate.schemas.codec import decode, encode
 from schedmate.schemas.events import DeadLettered, JobCancelRequested, LogChunked
@@ -447,9 +448,54 @@ async def test_noise_on_the_bus_loses_nothing_and_never_reorders_a_key(turn: int
 
 def test_a_dead_letter_has_an_id_from_its_cause_and_leaves_the_token_out() -> None:
     record = Record("schedmate.requests", b"k", b"v", ((HEADER_TOKEN, b"secret"), ("x", b"1"), (HEADER_RESENT, b"2")))
-    letters = [dead_letter(Delivery(record, 3, 9), "ingest", ValueError("bad"), 1, 5.0) for _ in range(2)]
+    letters = [
+        dead_letter(
+            Delivery(record, 3, 9), "ingest", ValueError("bad token=ghp_0123456789abcdefghijABCDEFGHIJ012345"), 1, 5.0
+        )
+        for _ in range(2)
+    ]
     assert letters[0] == letters[1]
     assert "secret" not in letters[0].event.model_dump_json()
+    assert "ghp_0123" not in letters[0].event.error
     back = resend(letters[0].event)
     assert back == Record("schedmate.requests", b"k", b"v", (("x", b"1"), (HEADER_RESENT, b"3")))
     assert decode(encode(letters[0])).event == letters[0].event
+
+
+async def test_what_is_handled_retried_and_dead_lettered_is_counted(bus: MemoryBus) -> None:
+    metrics = Metrics()
+
+    async def handler(envelope):
+        if envelope.event.why == "2":
+            raise ValueError("bad")
+        return ()
+
+    await bus.publish([encode(cancel("job", n)) for n in range(3)])
+    with metrics.active():
+        async with running(runner_of(bus, handler, attempts_max=2)):
+            await until(lambda: len(bus.records(DEAD)) == 1)
+    text = metrics.text().decode()
+    for line in (
+        'schedmate_runner_handled_total{outcome="done",topic="schedmate.commands"} 2.0',
+        'schedmate_runner_handled_total{outcome="dead-lettered",topic="schedmate.commands"} 1.0',
+        'schedmate_runner_retries_total{topic="schedmate.commands"} 2.0',
+        'schedmate_dead_letters_total{topic="schedmate.commands"} 1.0',
+        'schedmate_bus_published_total{topic="schedmate.dead-letters"} 1.0',
+    ):
+        assert line in text
+
+
+async def test_a_runner_under_a_steady_stream_is_ready_once_it_has_done_what_was_there(bus: MemoryBus) -> None:
+    handled = 0
+
+    async def handler(envelope):
+        nonlocal handled
+        handled += 1
+        return (cancel(envelope.event.job_id, handled),)  # each event begets the next: the stream never ends
+
+    await bus.publish([encode(cancel(f"job-{n}", n)) for n in range(50)])
+    runner = runner_of(bus, handler)
+    async with running(runner):
+        await until(runner.ready)
+        assert handled >= 50
+        assert runner.lags.keys() == {COMMANDS}
