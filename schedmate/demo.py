@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
@@ -105,12 +105,10 @@ async def _run(state_dir: Path, programs: Path, *, json: bool) -> int:
         gpu_memory_mib=40960, api_port=0, health_port=0, kernel_logs=kernel_logs, log_level="error", log_format="console",
     )  # fmt: skip
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    address: asyncio.Future[tuple[str, int]] = loop.create_future()
     components: list[Any] = []
     up = asyncio.create_task(run_up(settings, stop=stop, on_components=components.extend))
     try:
-        host, port = await _listening(up, components, address)
+        host, port = await _listening(up, components)
         show = Show(Client(f"http://{host}:{port}"), acts(kernel_logs), programs, json=json)
         watching = asyncio.ensure_future(asyncio.to_thread(show.play))
         await asyncio.wait({watching, up}, return_when=asyncio.FIRST_COMPLETED)
@@ -124,11 +122,8 @@ async def _run(state_dir: Path, programs: Path, *, json: bool) -> int:
         await up
 
 
-async def _listening(
-    up: asyncio.Task[int], components: list[Any], address: asyncio.Future[tuple[str, int]]
-) -> tuple[str, int]:
+async def _listening(up: asyncio.Task[int], components: list[Any]) -> tuple[str, int]:
     """Wait until ingest has its port."""
-    address.cancel()
     deadline = asyncio.get_running_loop().time() + 30
     while asyncio.get_running_loop().time() < deadline and not up.done():
         found = next((c.address for c in components if c.name == "ingest" and c.address is not None), None)
@@ -234,36 +229,39 @@ class Show:
     def _account(self) -> int:
         rows = [(act, self._jobs.get(self._ids.get(act.key, ""))) for act in self._planned]
         wrong = [act.name for act, job in rows if job is None or job.state is not act.expected]
+        found = [job for _, job in rows if job is not None]
         if self._json:
             rendering.print_json(
                 {
                     "seconds": round(time.monotonic() - self._began, 1),
-                    "jobs": [job for _, job in rows if job is not None],
+                    "jobs": [{**job.model_dump(mode="json"), "predicted_words": _foretold(job)} for job in found],
                     "nodes": self._client.nodes(),
                     "unexpected": wrong,
                 }
             )
             return 1 if wrong else 0
         out = rendering.console()
-        table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
-        for name in ("JOB", "STATE", "TRIES", "WAIT", "RAN", "PREDICTED", "WHERE AND WHY", "TRACE"):
-            table.add_column(name, overflow="fold")
-        for _, job in rows:
-            if job is not None:
-                table.add_row(
-                    rendering.cell(job.name),
-                    rendering.state_cell(job.state),
-                    rendering.cell(job.attempt),
-                    rendering.cell(rendering.duration(job.wait_s)),
-                    rendering.cell(rendering.duration(job.run_s)),
-                    rendering.cell(_predicted(job)),
-                    rendering.cell(f"{rendering.node_words(job)}: {job.why_there}" if job.why_there else "-"),
-                    rendering.cell(job.trace_id),
-                )
-        out.print(table)
-        for _, job in rows:
-            if job is not None and (job.state is not JobState.SUCCEEDED or job.attempt > 1):
-                out.print(rendering.cell(f"{job.name}: {_story(job)}"))
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("JOB", "STATE", "TRIES", "GPUS", "WAIT", "RUN", "PREDICTED", "NODES", "TRACE"):
+            table.add_column(name, no_wrap=True)
+        for job in found:
+            table.add_row(
+                rendering.cell(job.name),
+                rendering.state_cell(job.state),
+                rendering.cell(job.attempt),
+                rendering.cell(rendering.gpu_words(job)),
+                rendering.cell(rendering.duration(job.wait_s)),
+                rendering.cell(rendering.duration(job.run_s)),
+                rendering.cell(_foretold(job)),
+                rendering.cell(rendering.node_words(job)),
+                rendering.cell(job.trace_id),
+            )
+        Console(width=max(out.width, 150), highlight=False).print(table)
+        out.print()
+        for job in found:
+            out.print(rendering.cell(f"{job.name}: {job.why_there or 'never placed'}"), soft_wrap=True)
+            if job.state is not JobState.SUCCEEDED or job.attempt > 1:
+                out.print(rendering.cell(f"    {_story(job)}"), soft_wrap=True)
         for node in self._client.nodes():
             if node.state != "up":
                 out.print(rendering.cell(f"node {node.node} is {node.state}: {node.why}"))
@@ -273,8 +271,9 @@ class Show:
         return 1 if wrong else 0
 
 
-def _predicted(job: JobView) -> str:
-    told = job.predicted
+def _foretold(job: JobView) -> str:
+    """Return what was predicted before the run itself told; beside it stands what came true."""
+    told = job.foretold
     if told is None or told.p50_s is None:
         return "unknown"
     return f"{rendering.duration(told.p50_s)} ({told.basis})"

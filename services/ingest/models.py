@@ -180,7 +180,13 @@ class JobView(Answer):
     why_there: str | None = None
     policy: str | None = None
     resume_from: str | None = None
-    predicted: Predicted | None = None
+    predicted: Predicted | None = Field(
+        default=None, description="The newest estimate; progress refines it while the job runs."
+    )
+    foretold: Predicted | None = Field(
+        default=None,
+        description="The newest estimate that does not rest on the job's own progress: to compare with what came true.",
+    )
     progress: ProgressView | None = None
     diagnosis: DiagnosisView | None = None
     analysis: AnalysisView | None = None

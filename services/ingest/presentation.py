@@ -51,6 +51,7 @@ def job_view(view: View, now: float) -> models.JobView:
             "gpus_total": asked["gpus"] * asked["nodes"],
             "placements": view.get("placements", []),
             "predicted": _predicted(view),
+            "foretold": dict(view["foretold"]) if view.get("foretold") is not None else None,
             "progress": view.get("progress"),
             "diagnosis": view.get("diagnosis"),
             "analysis": view.get("analysis"),

@@ -13,6 +13,7 @@ from typing import Any, Final
 from schedmate.infra.store.port import Json
 from schedmate.schemas.events import (
     CallAudited,
+    EstimateBasis,
     Event,
     JobAnalyzed,
     JobAssigned,
@@ -190,10 +191,11 @@ def _reasoned(view: View, event: JobReasoned, _: Envelope[Event]) -> View:
 
 
 def _estimated(view: View, event: RunTimeEstimated, _: Envelope[Event]) -> View:
-    known = view.get("estimate")
-    if known is not None and event.revision <= known["revision"]:
-        return view
-    return {**view, "estimate": event.model_dump(mode="json", exclude={"job_id", "pool"})}
+    """Keep the newest estimate, and the newest that does not rest on the run itself: what was foretold."""
+    told = event.model_dump(mode="json", exclude={"job_id", "pool"})
+    kept = ["estimate"] if event.basis is EstimateBasis.PROGRESS else ["estimate", "foretold"]
+    newer = {name: told for name in kept if (known := view.get(name)) is None or event.revision > known["revision"]}
+    return {**view, **newer} if newer else view
 
 
 def _analyzed(view: View, event: JobAnalyzed, _: Envelope[Event]) -> View:

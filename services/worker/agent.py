@@ -330,6 +330,8 @@ class Worker:
         self._node.edge()
 
     async def _release(self, key: MemberKey) -> None:
+        if key not in self._node.members:
+            return  # a repeat
         member = await self._node.release(key)
         if member is None:
             _log.error("a living run was released", action="worker.release-refused", run_id=key.run_id)
