@@ -1,0 +1,194 @@
+"""A worker as a process of its own on the embedded bus: killed, frozen, restarted. Its journal is checked from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schedmate.infra.bus.sqlite import SqliteBus
+from schedmate.infra.clock import SystemClock
+from schedmate.schemas.topology import topology
+from tests.journal_checker import check_directories
+from tests.waiting import eventually
+from tests.worker_bench import Talk, spec
+
+LEASE_S = 4.0
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Node:
+    """One worker's process, over several lives."""
+
+    def __init__(self, directory: Path, talk: Talk) -> None:
+        self.directory = directory
+        self.talk = talk
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, **env: str) -> None:
+        settings = {
+            "BUS": f"sqlite:{self.directory / 'bus.db'}", "STATE_DIR": str(self.directory), "NODE": "n1", "GPUS": "2", "LEASE_S": str(LEASE_S),
+            "REPORT_INTERVAL_S": "0.3", "HEALTH_PORT": "0", "TICK_S": "0.05", **env,
+        }  # fmt: skip
+        with (self.directory / "worker.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "schedmate.services.worker"],
+                env={"PATH": os.environ["PATH"], **{f"SCHEDMATE_{name}": value for name, value in settings.items()}},
+                stdout=log,
+                stderr=log,
+            )
+
+    async def up(self, **env: str) -> None:
+        """Start, and wait for a report of a new session."""
+        reports = await self.talk.reports()
+        before = max((r.session for r in reports), default=0)
+        self.start(**env)
+        await eventually(lambda: self.talk.reported(lambda r: r.session > before), 30)
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+        if number in {signal.SIGKILL, signal.SIGTERM}:
+            self.process.wait(30)
+
+
+@contextlib.asynccontextmanager
+async def node_on(directory: Path) -> AsyncIterator[Node]:
+    bus = SqliteBus(directory / "bus.db", SystemClock())
+    await bus.start()
+    await bus.create_topics(topology().topics.values())
+    node = Node(directory, Talk(bus, "n1"))
+    try:
+        yield node
+    finally:
+        if node.process is not None and node.process.poll() is None:
+            node.process.send_signal(signal.SIGCONT)
+            node.process.kill()
+            node.process.wait()
+        await bus.stop()
+        (directory / "n1" / "deadline").unlink(
+            missing_ok=True
+        )  # supervisors that are left end their runs at their deadline
+        print((directory / "worker.log").read_text()[-8000:])
+
+
+async def test_a_worker_that_is_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
+    async with node_on(tmp_path) as node:
+        await node.up()
+        ends: dict[Any, int] = {}
+        for number in range(4):
+            quick = await node.talk.assign(spec("sh", "-c", f"sleep 0.2; exit {10 + number}"), gpus=(0,))
+            ends[quick] = 10 + number
+            if number == 0:
+                living = await node.talk.assign(spec("sh", "-c", "sleep 600"), gpus=(1,))
+                pid = (await node.talk.started(living)).pid
+            await node.talk.started(quick)
+            node.signal(signal.SIGKILL)
+            assert is_alive(pid)
+            await node.up()
+            exited = await node.talk.exited(quick)
+            assert (exited.cause, exited.exit_code) == ("exited", ends[quick])
+        await node.talk.order_stop(living, grace_s=1.0)
+        assert (await node.talk.exited(living)).cause == "stopped"
+        assert not is_alive(pid)
+        node.signal(signal.SIGTERM)
+        assert node.process is not None
+        assert node.process.returncode == 0
+    verdict = check_directories([tmp_path])
+    assert verdict.violations == []
+    assert len(verdict.lives) == 5
+
+
+async def test_a_worker_frozen_past_its_lease_comes_back_in_a_new_session_with_its_runs_dead(tmp_path: Path) -> None:
+    async with node_on(tmp_path) as node:
+        await node.up()
+        key = await node.talk.assign(spec("sh", "-c", "trap '' TERM; sleep 600"), gpus=(0, 1))
+        pid = (await node.talk.started(key)).pid
+        session = (await node.talk.reports())[-1].session
+        node.signal(signal.SIGSTOP)
+        await eventually(lambda: not is_alive(pid), LEASE_S + 5)
+        late = await node.talk.assign(spec("true"), gpus=(0,), session=session)
+        node.signal(signal.SIGCONT)
+        assert (await node.talk.exited(key)).cause == "lease_expired"
+        await eventually(lambda: node.talk.reported(lambda r: r.session == session + 1), 20)
+        refused_or_ended = await eventually(lambda: node.talk.end_of(late), 20)
+        assert refused_or_ended is not None
+        again = await node.talk.assign(spec("true"), gpus=(0, 1))
+        assert (await node.talk.exited(again)).exit_code == 0
+    assert check_directories([tmp_path]).violations == []
+
+
+async def test_sigterm_leaves_runs_and_a_flag_ends_them(tmp_path: Path) -> None:
+    async with node_on(tmp_path) as node:
+        await node.up()
+        key = await node.talk.assign(spec("sleep", "600"), gpus=(0,))
+        pid = (await node.talk.started(key)).pid
+        node.signal(signal.SIGTERM)
+        assert is_alive(pid)
+        await node.up(STOP_RUNS="true")
+        assert is_alive(pid)
+        node.signal(signal.SIGTERM)
+        assert not is_alive(pid)
+        assert (await node.talk.exited(key)).cause == "worker_stopped"
+    assert check_directories([tmp_path]).violations == []
+
+
+async def test_the_end_of_the_workers_whole_session_ends_no_run(tmp_path: Path) -> None:
+    """SIGHUP and SIGTERM to the worker's process group, as a terminal or an init system sends them."""
+    async with node_on(tmp_path) as node:
+        await node.up()
+        key = await node.talk.assign(spec("sleep", "600"), gpus=(0,))
+        pid = (await node.talk.started(key)).pid
+        assert node.process is not None
+        assert os.getpgid(pid) != os.getpgid(node.process.pid)
+        assert os.getsid(pid) != os.getsid(node.process.pid)
+
+
+@pytest.mark.parametrize(
+    ("env", "complaint"),
+    [
+        ({"GPUS": ""}, "SCHEDMATE_GPUS"),
+        ({"KAFKA_PASSWORD": "x"}, "holds credentials"),
+        ({"RUN_USER": "no-such-account"}, "SCHEDMATE_RUN_USER"),
+        ({"LEASE_S": "soon"}, "lease_s"),
+    ],
+)
+async def test_a_worker_that_cannot_start_says_why_in_one_line(
+    tmp_path: Path, env: dict[str, str], complaint: str
+) -> None:
+    async with node_on(tmp_path) as node:
+        node.start(**env)
+        assert node.process is not None
+        code = await asyncio.to_thread(node.process.wait, 30)
+        assert code in {1, 2}
+        (line,) = [
+            line for line in (tmp_path / "worker.log").read_text().splitlines() if complaint.lower() in line.lower()
+        ]
+        assert "Traceback" not in (tmp_path / "worker.log").read_text()
+        assert line
+
+
+async def test_the_journal_is_of_the_designs_format(tmp_path: Path) -> None:
+    async with node_on(tmp_path) as node:
+        await node.up()
+        await node.talk.exited(await node.talk.assign(spec("sh", "-c", "exit 3"), gpus=(1,)))
+        lines = [json.loads(line) for line in (tmp_path / "n1" / "journal.jsonl").read_text().splitlines()]
+        assert [(line["event"], line["gpus"], line["exit_code"]) for line in lines] == [
+            ("started", [1], None),
+            ("exited", [1], 3),
+        ]
