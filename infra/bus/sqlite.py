@@ -114,7 +114,9 @@ class SqliteBus:
         known = await self.layout([r.topic for r in records])
         check_sizes(records, {r.topic: known.topic(r.topic).record_bytes_max for r in records})
         at = self._clock.now()
-        return await self.file.write(lambda db: rows.append(db, known, records, at))
+        return await self.file.write(
+            lambda db: rows.append(db, known, records, at), wakes={record.topic for record in records}
+        )
 
     def group(
         self, group: str, topics: Sequence[str], *, on_revoked: RevokedHandler | None = None
@@ -149,11 +151,11 @@ class SqliteBus:
 
     async def _beat(self) -> None:
         now = self._clock.monotonic()
-        await self.file.write(lambda db: rows.beat(db, self.session, now), wake=False)
+        await self.file.write(lambda db: rows.beat(db, self.session, now), wakes=())
 
     async def _expire(self) -> None:
         now = self._clock.now()
-        await self.file.write(lambda db: rows.expire(db, now), wake=False)
+        await self.file.write(lambda db: rows.expire(db, now), wakes=())
 
     async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -196,7 +198,7 @@ class SqliteGroupConsumer:
         """Return what has arrived; hand partitions over when the group's membership changed."""
         deadline = self._clock.monotonic() + timeout_s
         while True:
-            since = self._bus.file.changes
+            since = self._bus.file.changes(self._topics)
             view, batch = await self._look(max_records)
             if self._name not in view.members:  # this process was silent too long: what it held is others' now
                 await self._hand_over(set(self._positions))
@@ -214,12 +216,12 @@ class SqliteGroupConsumer:
             left_s = deadline - self._clock.monotonic()
             if left_s <= 0:
                 return []
-            await self._bus.file.changed(since, min(left_s, _LOOK_EVERY_S))
+            await self._bus.file.changed(self._topics, since, min(left_s, _LOOK_EVERY_S))
 
     async def commit(self, offsets: Mapping[Partition, int]) -> None:
         """Store the next offset to read for each partition still held."""
         known = await self._bus.layout(())
-        await self._bus.file.write(lambda db: rows.commit(db, known, self._group, self._name, offsets), wake=False)
+        await self._bus.file.write(lambda db: rows.commit(db, known, self._group, self._name, offsets), wakes=())
 
     async def pause(self, partitions: Iterable[Partition]) -> None:
         """Deliver nothing from these partitions until resumed."""
@@ -314,9 +316,10 @@ class SqliteReader:
     async def poll(self, max_records: int, timeout_s: float) -> Sequence[Delivery]:
         """Return what has arrived; empty after `timeout_s`."""
         deadline = self._clock.monotonic() + timeout_s
-        known = await self._bus.layout(p.topic for p in self._positions)
+        topics = {partition.topic for partition in self._positions}
+        known = await self._bus.layout(topics)
         while True:
-            since = self._bus.file.changes
+            since = self._bus.file.changes(topics)
             batch = await self._bus.file.read(self._fetching(known, max_records))
             self._check_range(batch.bounds)
             if batch.deliveries:
@@ -324,7 +327,7 @@ class SqliteReader:
             left_s = deadline - self._clock.monotonic()
             if left_s <= 0:
                 return []
-            await self._bus.file.changed(since, min(left_s, _LOOK_EVERY_S))
+            await self._bus.file.changed(topics, since, min(left_s, _LOOK_EVERY_S))
 
     def position(self) -> Mapping[Partition, int]:
         """Return the next offset of each partition."""

@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -24,6 +24,7 @@ _WRITES_PER_COMMIT_MAX: Final = 64
 _WRITES_WAITING_MAX: Final = 1024
 _JOURNAL_KEPT_BYTES: Final = 64 * 1024 * 1024
 _FORMAT: Final = 1
+_ANY: Final = ""  # no topic's name
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -63,10 +64,10 @@ class BusFile:
         self._room = asyncio.Semaphore(_WRITES_WAITING_MAX)
         self._writing: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], frozenset[str]] = {}
         self._seen_version = 0
         self._open = False
-        self.changes = 0
+        self._changes: Counter[str] = Counter()
 
     async def open(self) -> None:
         """Create what is missing. Raises BusUnavailableError when the file cannot be opened or stays locked."""
@@ -110,8 +111,11 @@ class BusFile:
         self._check_open()
         return await asyncio.get_running_loop().run_in_executor(self._reader, run)
 
-    async def write(self, change: Callable[[sqlite3.Connection], T], *, wake: bool = True) -> T:
-        """Run `change` in a transaction and return once it is on disk; all of it holds, or (when it raises) nothing."""
+    async def write(self, change: Callable[[sqlite3.Connection], T], *, wakes: Collection[str] | None = None) -> T:
+        """Run `change` in a transaction and return once it is on disk; all of it holds, or (when it raises) nothing.
+
+        It wakes this process' readers of the topics in `wakes`; None is all of them.
+        """
         self._check_open()
         async with self._room:
             future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -119,32 +123,35 @@ class BusFile:
             if self._writing is None:
                 self._writing = asyncio.ensure_future(self._write_all())
             result = await future
-        if wake:
-            self.wake()
+        self.wake(wakes)
         return result
 
-    async def changed(self, since: int, within_s: float) -> None:
-        """Wait until somebody wrote after `changes` was `since`, at most `within_s`.
+    def changes(self, topics: Collection[str]) -> int:
+        """Return a number that grows when one of these topics, or the groups, were written to."""
+        return self._changes[_ANY] + sum(self._changes[topic] for topic in topics)
+
+    async def changed(self, topics: Collection[str], since: int, within_s: float) -> None:
+        """Wait until somebody wrote to these topics after `changes` was `since`, at most `within_s`.
 
         Writes of this process wake at once, those of others within OTHER_PROCESSES_EVERY_S.
         """
         self._check_open()
-        if self.changes != since:
+        if self.changes(topics) != since:
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = frozenset(topics)
         if self._watching is None or self._watching.done():
             self._watching = asyncio.ensure_future(self._watch())
         try:
             await asyncio.wait({waiter}, timeout=within_s)
         finally:
-            self._waiters.discard(waiter)
+            del self._waiters[waiter]
 
-    def wake(self) -> None:
-        """Wake whoever waits in `changed`."""
-        self.changes += 1
-        for waiter in self._waiters:
-            if not waiter.done():
+    def wake(self, topics: Collection[str] | None = None) -> None:
+        """Wake whoever waits in `changed` for one of these topics; None wakes all."""
+        self._changes.update([_ANY] if topics is None else topics)
+        for waiter, wanted in self._waiters.items():
+            if not waiter.done() and (topics is None or not wanted.isdisjoint(topics)):
                 waiter.set_result(None)
 
     async def _watch(self) -> None:
