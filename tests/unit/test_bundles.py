@@ -378,7 +378,7 @@ def test_an_archive_compressed_twice_is_refused():
 def test_an_xz_stream_that_asks_for_much_memory_is_refused():
     # A stream that really asks for it would cost the memory here too: the size in a small one's block header is changed.
     compressed = bytearray(lzma.compress(tar_of(member("a", b"x")), filters=[{"id": lzma.FILTER_LZMA2, "preset": 0}]))
-    del (
+    header = 12
     size = (compressed[header] + 1) * 4
     block = compressed[header : header + size - 4]
     place = bytes(block).index(b"\x21\x01") + 2
