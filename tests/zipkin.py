@@ -1,7 +1,7 @@
 """The real tracing backend as tests ask it: Zipkin's query API, one trace as a tree of (service, span).
 
     zipkin = Zipkin()                                              # SCHEDMATE_TEST_ZIPKIN
-    spans = await zipkin.trace(trace_id, until=lambda spans: Edge("ingest", "publish", "dispatcher", "process") in edges(spans))
+    spans = await zipkin.trace(trace_id, until=lambda spans: Edge("ingest", "publish schedmate.jobs", "code-analyzer", "process schedmate.jobs") in edges(spans))
     print(zipkin.picture(spans))
 
 Zipkin lower-cases the names of spans and services; ours are lower-case but for HTTP methods.

@@ -85,6 +85,7 @@ class OllamaModel:
             gen_ai_operation_name="chat",
             gen_ai_request_model=self.name,
         ) as current:
+            current.update_name(f"{names.LLM_CALL} {self.name}")
             answer = await self._counted(question)
             current.set_attribute(names.GEN_AI_USAGE_INPUT_TOKENS, answer.prompt_tokens)
             current.set_attribute(names.GEN_AI_USAGE_OUTPUT_TOKENS, answer.answer_tokens)

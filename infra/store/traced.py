@@ -108,7 +108,8 @@ class TracedStore:
                     db_system_name=self._system,
                     db_operation_name=operation,
                     db_collection_name=collection,
-                ):
+                ) as current:
+                    current.update_name(f"{operation} {collection}")
                     result = await call
             outcome = "done"
             return result

@@ -51,9 +51,14 @@ SPANS: Final[tuple[SpanName, ...]] = (
         "One HTTP request; renamed to `METHOD ROUTE` once the route is known.",
     ),
     SpanName(
-        PUBLISH, _ALL, "producer", "Publishing what a request or a batch gave, until the bus has acknowledged it."
+        PUBLISH,
+        _ALL,
+        "producer",
+        "Publishing what a request or a batch gave, until the bus has acknowledged it; named `publish TOPIC`.",
     ),
-    SpanName(PROCESS, _ALL, "consumer", "Handling one record; its parent is the record's traceparent."),
+    SpanName(
+        PROCESS, _ALL, "consumer", "Handling one record, named `process TOPIC`; its parent is the record's traceparent."
+    ),
     SpanName(
         DECIDE_BATCH,
         ("dispatcher",),
@@ -77,8 +82,10 @@ SPANS: Final[tuple[SpanName, ...]] = (
     SpanName(ESTIMATE, ("history-estimator",), "internal", "Estimating one job's run time."),
     SpanName(TRACK, ("log-monitor",), "internal", "Reading progress from one chunk of a log."),
     SpanName(DIAGNOSE, ("log-monitor",), "internal", "Diagnosing one failed run."),
-    SpanName(STORE_CALL, _ALL, "client", "One call to the document store."),
-    SpanName(LLM_CALL, ("code-analyzer", "log-monitor"), "client", "One question to the language model."),
+    SpanName(STORE_CALL, _ALL, "client", "One call to the document store, named `OPERATION COLLECTION`."),
+    SpanName(
+        LLM_CALL, ("code-analyzer", "log-monitor"), "client", "One question to the language model, named `chat MODEL`."
+    ),
 )
 
 # --- attributes -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 spans = RecordedSpans()
 await serve(components, settings, span_exporter=spans)
-assert Edge("ingest", "publish", "dispatcher", "decide batch") in spans.edges(trace_id)
+assert Edge("ingest", "publish schedmate.jobs", "code-analyzer", "process schedmate.jobs") in spans.edges(trace_id)
 """
 
 from __future__ import annotations

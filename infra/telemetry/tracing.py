@@ -292,7 +292,7 @@ def consumer_span(
     group: str | None = None,
     **attributes: Any,
 ) -> contextlib.AbstractContextManager[Span]:
-    """Return the span in which one record is handled; its parent is the traceparent that the record carries."""
+    """Return the span in which one record is handled, named `process TOPIC`; its parent is the record's traceparent."""
     tracing = _current.get()
     parent = parse_traceparent(traceparent_of(carrier))
     if not tracing.recording:
@@ -302,13 +302,14 @@ def consumer_span(
     described[names.MESSAGING_OPERATION_NAME] = "process"
     if group is not None:
         described[names.MESSAGING_CONSUMER_GROUP_NAME] = group
-    return _running(tracing.start(name, parent, SpanKind.CONSUMER, (), described))
+    topic = described[names.MESSAGING_DESTINATION_NAME]
+    return _running(tracing.start(f"{name} {topic}", parent, SpanKind.CONSUMER, (), described))
 
 
 def producer_span(
     topic: str, name: str = names.PUBLISH, /, **attributes: Any
 ) -> contextlib.AbstractContextManager[Span]:
-    """Return the span in which records are published; what goes out carries its `current_traceparent()`."""
+    """Return the span in which records are published, named `publish TOPIC`; what goes out carries its traceparent."""
     described = _keyed(attributes) | {
         names.MESSAGING_SYSTEM: "kafka",
         names.MESSAGING_DESTINATION_NAME: topic,
@@ -316,7 +317,9 @@ def producer_span(
         names.MESSAGING_OPERATION_NAME: "publish",
     }
     parent = trace.get_current_span().get_span_context()
-    return _running(_current.get().start(name, parent if parent.is_valid else None, SpanKind.PRODUCER, (), described))
+    return _running(
+        _current.get().start(f"{name} {topic}", parent if parent.is_valid else None, SpanKind.PRODUCER, (), described)
+    )
 
 
 def _messaging(carrier: Delivery | Record | Envelope[Any]) -> dict[str, Any]:

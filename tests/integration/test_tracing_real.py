@@ -52,19 +52,22 @@ async def test_spans_of_two_services_arrive_as_one_tree(services):
     with services("dispatcher").active(), consumer_span(Delivery(record, 0, 41)), span(names.STORE_CALL):
         assert decode(record).traceparent == traceparent
     wanted = {
-        Edge("ingest", "submit", "ingest", "publish"),
-        Edge("ingest", "publish", "dispatcher", "process"),
-        Edge("dispatcher", "process", "dispatcher", "store"),
+        Edge("ingest", "submit", "ingest", "publish schedmate.commands"),
+        Edge("ingest", "publish schedmate.commands", "dispatcher", "process schedmate.commands"),
+        Edge("dispatcher", "process schedmate.commands", "dispatcher", "store"),
     }
     zipkin = Zipkin()
     spans = await zipkin.trace(trace_id(traceparent), until=lambda spans: wanted <= edges(spans))
     assert edges(spans) == wanted
     assert [(root.service, root.name) for root in roots(spans)] == [("ingest", "submit")]
     assert zipkin.services(spans) == {("ingest", "dispatcher")}
-    assert (
-        zipkin.picture(spans) == "ingest: submit\n  ingest: publish\n    dispatcher: process\n      dispatcher: store"
+    assert zipkin.picture(spans) == (
+        "ingest: submit\n"
+        "  ingest: publish schedmate.commands\n"
+        "    dispatcher: process schedmate.commands\n"
+        "      dispatcher: store"
     )
-    attributes = dict(next(s for s in spans if s.name == "process").attributes)
+    attributes = dict(next(s for s in spans if s.name.startswith("process ")).attributes)
     assert attributes["messaging.destination.name"] == "schedmate.commands"
     assert attributes["messaging.kafka.offset"] == "41"
 

@@ -146,9 +146,9 @@ def test_the_edges_of_a_trace_over_two_services_in_one_process(spans):
     ):
         pass
     assert spans.edges(trace_id(sent)) == {
-        Edge("ingest", "submit", "ingest", "publish"),
-        Edge("ingest", "publish", "dispatcher", "process"),
-        Edge("dispatcher", "process", "dispatcher", "store"),
+        Edge("ingest", "submit", "ingest", "publish schedmate.jobs"),
+        Edge("ingest", "publish schedmate.jobs", "dispatcher", "process schedmate.jobs"),
+        Edge("dispatcher", "process schedmate.jobs", "dispatcher", "store"),
     }
     assert [root.name for root in roots(spans.spans(trace_id(sent)))] == ["submit"]
 
