@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from schedmate.infra.bundles import BundleError, open_bundle
 from schedmate.services.code_analyzer.analysis import Analysis, Subject, analyze, content_hash, tree_hash
 from schedmate.services.code_analyzer.source import FILE_BYTES_MAX, FILES_MAX, READ_SUFFIXES, Tree, bounded
 
@@ -34,17 +35,17 @@ def analyze_command(subject: Subject, why_no_source: str | None) -> tuple[str, A
 
 
 def _bundle_tree(path: Path) -> Tree:
-    from schedmate.infra.bundles import BundleError, BundleLimits, open_bundle  # noqa: PLC0415 - most jobs have none
-
     files: dict[str, bytes] = {}
     left_out: list[str] = []
     try:
-        with open_bundle(path, BundleLimits()) as bundle:
+        with open_bundle(path) as bundle:
             for name in bundle.names():
-                if name.endswith(READ_SUFFIXES) or "/" not in name:
+                if not name.endswith(READ_SUFFIXES) and "/" in name:
+                    continue
+                if bundle.size_of(name) > FILE_BYTES_MAX:
+                    left_out.append(f"{name} is larger than {FILE_BYTES_MAX} bytes")
+                elif len(files) < FILES_MAX:
                     files[name] = bundle.read(name)
-                if len(files) > FILES_MAX:
-                    break
     except BundleError as error:
         left_out.append(f"the bundle cannot be read: {error}")
     return bounded(files, tuple(left_out))

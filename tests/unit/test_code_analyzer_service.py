@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import os
 import signal
+import tarfile
 import time
+import zipfile
 
 import httpx
 import pytest
@@ -174,6 +177,47 @@ async def test_hostile_source_ends_in_a_partial_analysis_not_in_a_crash(pool, tm
     )
     assert found.fields["epochs"].value == 2
     assert found.partial_because is not None
+
+
+def packed(kind, **files):
+    made = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(made, "w") as archive:
+            for name, content in files.items():
+                archive.writestr(name.replace("__", "/").replace("_py", ".py"), content)
+    else:
+        with tarfile.open(fileobj=made, mode="w:gz") as archive:
+            for name, content in files.items():
+                member = tarfile.TarInfo(name.replace("__", "/").replace("_py", ".py"))
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content.encode()))
+    return made.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+async def test_a_bundle_is_read_and_its_analysis_is_found_again_without_it(pool, kind):
+    content = packed(kind, src__t_py=TRAIN, src__lib_py="x = 1\n", README="words")
+    digest = hashlib.sha256(content).hexdigest()
+    blobs, store = MemoryBlobs(SystemClock()), await memory_store()
+    await blobs.put(f"bundles/{digest}", content)
+    handler = await analyzer(pool, store, blobs)
+    told = {"command": ("python", "src/t.py"), "bundle": digest, "entry": "src/t.py"}
+    found = await analysis(handler, **told)
+    assert (found.fields["epochs"].value, found.fields["epochs"].file, found.partial_because) == (3, "src/t.py", None)
+    await blobs.delete(f"bundles/{digest}")
+    assert await analysis(handler, **told) == found
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04" + b"\x00" * 100, b"\x1f\x8b" + b"\x00" * 100])
+async def test_a_bundle_that_is_no_archive_costs_the_source_only(pool, content):
+    digest = hashlib.sha256(content).hexdigest()
+    blobs = MemoryBlobs(SystemClock())
+    await blobs.put(f"bundles/{digest}", content)
+    found = await analysis(
+        await analyzer(pool, blobs=blobs), command=("python", "t.py", "--epochs", "2"), bundle=digest
+    )
+    assert found.fields["epochs"].value == 2
+    assert "the bundle cannot be read" in found.partial_because
 
 
 # --- bundles ---------------------------------------------------------------------------------------------------------
