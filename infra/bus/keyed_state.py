@@ -11,20 +11,24 @@ import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, Protocol
 
-from schedmate.infra.store.port import Store, scan_all
+from schedmate.infra.store.port import Store, StoreUnavailableError, scan_all
 
 LAST: Final = "\U0010ffff"
+
+
+class NotHeldError(StoreUnavailableError):
+    """The key's partition belongs to another instance now, or its state has not been recovered yet."""
 
 
 class KeyedState(Protocol):
     """Values by key. One writer a key at a time: whoever holds the partition of its record key."""
 
     async def load(self, keys: Sequence[str]) -> Mapping[str, bytes]:
-        """Return the values of those keys that have one."""
+        """Return the values of those keys that have one. Raises NotHeldError."""
         ...
 
     async def save(self, puts: Mapping[str, bytes], removes: Sequence[str]) -> None:
-        """Set and remove values; durable before the record that caused it counts as done."""
+        """Set and remove values; durable before the record that caused it counts as done. Raises NotHeldError."""
         ...
 
     def scan(self) -> AsyncIterator[tuple[str, bytes]]:

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from schedmate.infra.bus.keyed_state import KeyedState
+from schedmate.infra.bus.keyed_state import KeyedState, NotHeldError
 from schedmate.infra.bus.port import BusUnavailableError
 from schedmate.infra.clock import Clock
 from schedmate.infra.store.port import Document, DuplicateKeyError, Json, Store, StoreError, StoreUnavailableError
@@ -155,6 +155,8 @@ class Closings:
     async def _look(self, job_id: str) -> None:
         try:
             again_at = await self._close(job_id)
+        except NotHeldError:
+            again_at = None  # another instance has the job now, and closes its runs
         except (BusUnavailableError, StoreUnavailableError) as error:
             log.warning("could not close a run yet", action="closings.unavailable", job_id=job_id, error=str(error))
             again_at = self._clock.monotonic() + RETRY_S

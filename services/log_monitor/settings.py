@@ -17,9 +17,6 @@ class LogMonitorSettings(ServiceSettings):
         default="auto",
         description="How the stream runs: `faust` (Kafka only), `runner` (any bus), or `auto`: Faust on Kafka, else the runner.",
     )
-    stream_dir: str | None = Field(
-        default=None, description="Directory where Faust keeps its own small files; STATE_DIR/faust if unset."
-    )
     progress_interval_s: float = Field(
         default=1.0, ge=0, le=3600, description="Least time between two events of progress of a run."
     )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from schedmate.infra.adapters import make_bus, make_store
+from schedmate.infra.adapters import kafka_access, make_bus, make_store
 from schedmate.infra.bus.keyed_state import KeyedState, StoreState
 from schedmate.infra.bus.port import EventBus
 from schedmate.infra.clock import Clock, Random, SystemClock, SystemRandom
@@ -18,6 +18,7 @@ from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.infra.work_pool import WorkPool
 from schedmate.schemas.codec import encode
 from schedmate.schemas.events import Event
+from schedmate.schemas.topology import topology
 from schedmate.schemas.wire import Envelope
 from schedmate.services.log_monitor.closings import Closings
 from schedmate.services.log_monitor.handlers import JobLocks, StreamHandler
@@ -30,6 +31,7 @@ GROUP: Final = "schedmate.log-monitor"
 TOPICS: Final = ("schedmate.jobs", "schedmate.analyses", "schedmate.runs", "schedmate.logs")
 PUBLISHES: Final = ("schedmate.progress", "schedmate.diagnoses", "schedmate.dead-letters")
 TABLE: Final = "tracker"
+CHANGELOG: Final = f"{GROUP}-{TABLE}-changelog"
 COLLECTION: Final = "trackers"
 
 
@@ -53,7 +55,8 @@ def build(
         owned.append(store)
     pool = work_pool or WorkPool(settings.work_processes)
     parts = _Parts(settings, bus, store, clock, pool)
-    stream = parts.faust() if _is_faust(settings) else parts.runner(random or SystemRandom())
+    random = random or SystemRandom()
+    stream = parts.faust(random) if _is_faust(settings) else parts.runner(random)
 
     async def close_pool() -> None:
         if work_pool is None:
@@ -120,9 +123,30 @@ class _Parts:
             concurrency=self.settings.concurrency,
         )
 
-    def faust(self) -> Stream:
+    def faust(self, random: Random) -> Stream:
         """Return the stream as a Faust application, with its state in Faust's table."""
-        raise NotImplementedError
+        from schedmate.infra.bus.faust_stream import FaustState, FaustStream  # noqa: PLC0415 - only Kafka needs Faust
+
+        partitions = topology().topics[CHANGELOG].partitions
+        state = FaustState(partitions)
+        handler = self.handler(state)
+        return FaustStream(
+            self.settings.bus.removeprefix("kafka://").rstrip("/"),
+            self._bus,
+            app_id=GROUP,
+            table=TABLE,
+            topics=TOPICS,
+            partitions=partitions,
+            handler=handler,
+            state=state,
+            service=NAME,
+            clock=self._clock,
+            random=random,
+            directory=self.settings.state_dir / "faust",
+            on_recovered=self._the_closings().resume,
+            security=kafka_access(self.settings).client_arguments(),
+            concurrency=self.settings.concurrency,
+        )
 
     def handler(self, state: KeyedState) -> StreamHandler:
         """Return the handler of the stream over this state, and make the closings over it."""
