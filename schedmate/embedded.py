@@ -64,7 +64,7 @@ def up_components(settings: UpSettings, parts: Parts) -> list[Component]:
     components: list[Component] = [
         build_ingest(ingest, blobs=parts.blobs, **shared),
         build_dispatcher(DispatcherSettings(**common, policy=settings.policy), **shared),
-        build_analyzer(CodeAnalyzerSettings(**common), blobs=parts.blobs, **shared),
+        build_analyzer(CodeAnalyzerSettings(**common, read_workdirs=True), blobs=parts.blobs, **shared),
         build_estimator(HistoryEstimatorSettings(**common), **shared),
         build_monitor(LogMonitorSettings(**common), **shared),
     ]
