@@ -30,13 +30,13 @@ class PageError(Exception):
 
 
 def settings_classes() -> list[type[ServiceSettings]]:
-    """Return each service's settings class, in the order of services; a service that is not there is left out."""
+    """Return the settings class of each service and of the single process; what is not there is left out."""
+    modules = [f"schedmate.services.{service.replace('-', '_')}.settings" for service in SERVICES]
     found: list[type[ServiceSettings]] = []
-    for service in SERVICES:
-        package = f"schedmate.services.{service.replace('-', '_')}"
-        if find_spec(package) is None or find_spec(f"{package}.settings") is None:
+    for name in [*modules, "schedmate.embedded"]:
+        if find_spec(name.rpartition(".")[0]) is None or find_spec(name) is None:
             continue
-        module = importlib.import_module(f"{package}.settings")
+        module = importlib.import_module(name)
         found += [
             thing
             for thing in vars(module).values()
@@ -48,7 +48,7 @@ def settings_classes() -> list[type[ServiceSettings]]:
 def tables() -> dict[str, dict[str, str]]:
     """Return the generated tables, page → name → Markdown."""
     rows = settings_table(settings_classes())
-    own = {service: [row for row in rows if service in row.services] for service in SERVICES}
+    own = {service: [row for row in rows if service in row.services] for service in (*SERVICES, "up")}
     return {
         "settings.md": {
             "common settings": _settings([row for row in rows if not row.services]),
