@@ -58,7 +58,6 @@ layers: $(STAMP)  ## import-linter: imports point inward
 fresh: $(STAMP)  ## are the generated files those that the code gives?
 	@$(BIN)/python -m schedmate.schemas.generate --check
 	@$(BIN)/python -m schedmate.reference --check
-	@$(BIN)/python -m schedmate.reference --check
 
 unit: $(STAMP)  ## every test that needs no server, and the domain's coverage
 	@$(PYTEST) -m "not servers" --durations=10 --cov --cov-report=term-missing:skip-covered
@@ -71,7 +70,6 @@ schemas: $(STAMP)  ## write schemas/generated and docs/events.md, docs/states.md
 	@$(BIN)/python -m schedmate.schemas.generate
 
 docs: schemas  ## write every generated page and table of docs/
-	@$(BIN)/python -m schedmate.reference
 	@$(BIN)/python -m schedmate.reference
 
 lock: $(STAMP)  ## write requirements/*.txt anew from pyproject.toml (UPGRADE=1: newest allowed versions)
