@@ -319,10 +319,10 @@ class _Run:
         return False
 
     def _note_end(self, task: asyncio.Task[None], one: Hosted, *, unasked: bool) -> None:
-        """Take down how a component ended; what was not asked for is a failure."""
-        if not task.done() or task.cancelled():
+        """Take down how a component ended; what was not asked for is a failure, and so is a cancellation that a library let escape."""
+        if not task.done() or (task.cancelled() and not unasked):
             return
-        error = task.exception()
+        error = None if task.cancelled() else task.exception()
         if error is None:
             if unasked:
                 one.failure = RuntimeError("ended without being asked to")

@@ -236,6 +236,13 @@ async def test_a_component_that_fails_stops_the_others_and_the_exit_code_says_so
     assert other.calls[-2:] == ["drained", "close"]
 
 
+async def test_a_component_that_ends_by_a_cancellation_nobody_asked_for_has_failed():
+    async def escape(_stop: asyncio.Event) -> None:
+        raise asyncio.CancelledError
+
+    assert await asyncio.wait_for(Hosting(Example(work=escape)).task, 10) == EXIT_FAILED
+
+
 async def test_a_component_that_ends_unasked_has_failed_though_it_raised_nothing():
     async def leave(_stop: asyncio.Event) -> None:
         return
