@@ -93,6 +93,7 @@ def decide(batch: Sequence[Delivered], standing: Standing) -> tuple[list[Step], 
     steps: list[Step] = []
     applied = standing.applied
     accepted: dict[MemberKey, int] = {}  # where its step stands in `steps`
+    released: set[MemberKey] = set()  # repeats are common: the leader releases again until a report lacks the run
     holders = {gpu: m.key for m in standing.members.values() if m.is_living for gpu in m.assigned.gpus}
     for delivered in batch:
         order = delivered.order
@@ -113,7 +114,8 @@ def decide(batch: Sequence[Delivered], standing: Standing) -> tuple[list[Step], 
             continue
         key = MemberKey(order.run_id, order.member)
         if isinstance(order, MemberReleased):
-            if key in standing.members:
+            if key in standing.members and key not in released:
+                released.add(key)
                 steps.append(Release(key))
         elif key in accepted:
             start = steps[accepted[key]]

@@ -145,6 +145,10 @@ def test_a_release_reaches_a_known_run() -> None:
     assert steps(release(9), at=standing(ended())) == [Release(KEY)]
 
 
+def test_a_release_that_is_repeated_in_a_batch_is_one() -> None:
+    assert steps(release(9), release(10), at=standing(ended())) == [Release(KEY)]
+
+
 @pytest.mark.parametrize(
     ("orders", "after"),
     [
