@@ -11,6 +11,7 @@ Idempotency-Key, so it is one of them.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import os
@@ -120,6 +121,7 @@ class Client:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.url = url.rstrip("/")
+        self._timeout_s = timeout_s
         self._retry_s = retry_s
         self._sleep = sleep
         self._monotonic = monotonic
@@ -288,10 +290,8 @@ class Client:
 
     def get_bundle(self, sha256: str, target: Path) -> None:
         """Fetch a source bundle into a file; the caller checks its hash."""
-        with (
-            self._answering(lambda: self._stream("GET", f"/v1/bundles/{_part(sha256)}")) as answer,
-            target.open("wb") as file,
-        ):
+        answer = self._answering(lambda: self._stream("GET", f"/v1/bundles/{_part(sha256)}"))
+        with contextlib.closing(answer), target.open("wb") as file:
             for chunk in answer.iter_bytes():
                 file.write(chunk)
 
@@ -329,11 +329,11 @@ class Client:
             raise ClientError(f"{self.url} answers {path} with something else; is SCHEDMATE_API right?") from error
 
     def _stream(self, method: str, path: str, params: Mapping[str, Any] | None = None) -> httpx.Response:
-        timeout = httpx.Timeout(self._http.timeout, read=_SILENCE_MAX_S)
+        timeout = httpx.Timeout(self._timeout_s, read=_SILENCE_MAX_S)
         asking = self._http.build_request(method, path, params=params, headers=_trace(), timeout=timeout)
         return self._http.send(asking, stream=True)
 
-    def _answering(self, send: Callable[[], httpx.Response]) -> Any:
+    def _answering(self, send: Callable[[], httpx.Response]) -> httpx.Response:
         """Return an answer that is no refusal; ask again while there is none, within `retry_s`."""
         give_up_at = self._monotonic() + self._retry_s
         pause_s = _PAUSE_FIRST_S

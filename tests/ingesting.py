@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import io
 import tarfile
-from collections.abc import AsyncIterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from schedmate.services.ingest.access import Scope
 from schedmate.services.ingest.settings import IngestSettings
 from schedmate.services.ingest.tokens import create_token
 from schedmate.services.ingest.wiring import Ingest, build
+from tests.waiting import eventually
 
 START = 1_700_000_000.0
 JOB: dict[str, Any] = {"name": "train", "command": ["python", "train.py"], "gpus": 2}
@@ -109,6 +111,44 @@ async def running(under_test: IngestUnderTest) -> AsyncIterator[None]:
         stop.set()
         async with asyncio.timeout(20):
             await task
+
+
+@contextlib.contextmanager
+def serving(
+    tmp_path: Path, prepare: Callable[[IngestUnderTest], Awaitable[None]] | None = None, **settings: Any
+) -> Iterator[str]:
+    """Yield the URL of an instance that runs in a thread of its own. Needs the loopback."""
+    told: dict[str, Any] = {}
+    ready, done = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with ingesting(tmp_path, **settings) as under_test, running(under_test):
+            if prepare is not None:
+                await prepare(under_test)
+            await eventually(lambda: all(under_test.ingest.ready().values()))
+            assert under_test.ingest.address is not None
+            told["url"] = "http://{}:{}".format(*under_test.ingest.address)
+            ready.set()
+            await asyncio.to_thread(done.wait)
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            told["error"] = error
+            raise
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=run, name="ingest under test")
+    thread.start()
+    try:
+        ready.wait(30)
+        assert "url" in told, told
+        yield told["url"]
+    finally:
+        done.set()
+        thread.join(30)
 
 
 def tar(files: dict[str, bytes]) -> bytes:

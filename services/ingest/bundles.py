@@ -8,11 +8,10 @@ from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, Final
-
-from schedmate.infra.bundles import BundleError, BundleLimits, open_bundle
+from typing import IO, Final
 
 from schedmate.infra.blobs.port import BlobInfo, Blobs
+from schedmate.infra.bundles import BundleError, BundleLimits, open_bundle
 from schedmate.services.ingest.access import Principal, Scope
 
 SPACE: Final = "bundles"
@@ -53,11 +52,11 @@ class Bundles:
             BundleRefusedError: no archive, an unsafe one, or another one than was announced.
             BlobError: the blob store did not take it.
         """
-        with tempfile.TemporaryFile(prefix="schedmate-bundle-") as spool:
+        with tempfile.NamedTemporaryFile(prefix="schedmate-bundle-") as spool:
             digest, size_bytes = await self._spool(content, spool)
             if expected_sha256 is not None and digest != expected_sha256:
                 raise BundleRefusedError(f"the bundle's sha256 is {digest}, not {expected_sha256}; upload it again")
-            names = await asyncio.to_thread(self._checked_names, spool)
+            names = await asyncio.to_thread(self._checked_names, Path(spool.name))
             spool.seek(0)
             await self._blobs.put_stream(
                 SPACE, _chunks(spool), size_max_bytes=self._size_max_bytes, expected_sha256=digest
@@ -65,7 +64,7 @@ class Bundles:
         await self._blobs.put(_owner(tenant, digest), b"")
         return Bundle(digest, size_bytes, names)
 
-    async def _spool(self, content: AsyncIterable[bytes], spool: BinaryIO) -> tuple[str, int]:
+    async def _spool(self, content: AsyncIterable[bytes], spool: IO[bytes]) -> tuple[str, int]:
         hashed = sha256()
         size_bytes = 0
         async for chunk in content:
@@ -74,11 +73,10 @@ class Bundles:
                 raise BundleTooLargeError(f"a bundle has at most {self._size_max_bytes} bytes")
             hashed.update(chunk)
             await asyncio.to_thread(spool.write, chunk)
+        await asyncio.to_thread(spool.flush)
         return hashed.hexdigest(), size_bytes
 
-    def _checked_names(self, spool: BinaryIO) -> tuple[str, ...]:
-        spool.flush()
-        path = Path(f"/proc/self/fd/{spool.fileno()}")
+    def _checked_names(self, path: Path) -> tuple[str, ...]:
         try:
             with open_bundle(path, self._limits) as bundle:
                 return tuple(bundle.names())
@@ -107,6 +105,6 @@ def _owner(tenant: str, digest: str) -> str:
     return f"{OWNERS}/{tenant}/{digest}"
 
 
-async def _chunks(spool: BinaryIO) -> AsyncIterator[bytes]:
+async def _chunks(spool: IO[bytes]) -> AsyncIterator[bytes]:
     while chunk := await asyncio.to_thread(spool.read, CHUNK_BYTES):
         yield chunk

@@ -14,7 +14,6 @@ from typing import Final
 SPACE: Final = "logs"
 MERGE_COUNT: Final = 32
 MERGED_BYTES_MAX: Final = 1024 * 1024
-SMALL_BYTES: Final = 256 * 1024
 _LEADS: Final = {2: (0xC2, 0xDF), 3: (0xE0, 0xEF), 4: (0xF0, 0xF4)}
 _NAME: Final = re.compile(r"^(\d{15})-(\d{15})(-gap)?$")
 
@@ -128,17 +127,18 @@ def _gap_at(ordered: Sequence[Extent], position: int) -> int | None:
     return min([max(ends), *inside])
 
 
-def to_merge(extents: Sequence[Extent]) -> tuple[Extent, ...]:
+def to_merge(extents: Sequence[Extent], merged_bytes_max: int = MERGED_BYTES_MAX) -> tuple[Extent, ...]:
     """Return adjacent small extents that should become one, so that a talkative job does not make a blob a second."""
+    small_bytes = merged_bytes_max // 4
     row: list[Extent] = []
     size_bytes = 0
     for extent in sorted(e for e in extents if not e.gap):
-        fits = row and extent.start == row[-1].end and size_bytes + extent.size_bytes <= MERGED_BYTES_MAX
-        if extent.size_bytes >= SMALL_BYTES or not fits:
+        fits = row and extent.start == row[-1].end and size_bytes + extent.size_bytes <= merged_bytes_max
+        if extent.size_bytes >= small_bytes or not fits:
             if len(row) >= MERGE_COUNT:
                 return tuple(row)
             row, size_bytes = [], 0
-        if extent.size_bytes < SMALL_BYTES:
+        if extent.size_bytes < small_bytes:
             row.append(extent)
             size_bytes += extent.size_bytes
     return tuple(row) if len(row) >= MERGE_COUNT else ()

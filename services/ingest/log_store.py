@@ -44,6 +44,7 @@ class LogStore:
         self._blobs = blobs
         self._clock = clock
         self._member_bytes_max = member_bytes_max
+        self._merged_bytes_max = min(log_extents.MERGED_BYTES_MAX, member_bytes_max // 8)  # parts of the bound can go
         self._known: OrderedDict[tuple[str, int], _Known] = OrderedDict()
 
     async def add(self, chunk: LogChunked) -> bool:
@@ -118,7 +119,7 @@ class LogStore:
         known.extents.discard(extent)
 
     async def _merge(self, run_id: str, member: int, known: _Known) -> None:
-        row = log_extents.to_merge(sorted(known.extents))
+        row = log_extents.to_merge(sorted(known.extents), self._merged_bytes_max)
         if not row:
             return
         parts = [await self._blobs.get(log_extents.address(run_id, member, extent)) for extent in row]

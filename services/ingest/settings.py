@@ -40,9 +40,9 @@ class IngestSettings(ServiceSettings):
     )
     rate_burst: float = Field(default=1000.0, ge=1, description="Calls that a tenant may make at once.")
     body_bytes_max: int = Field(default=_MIB, ge=1024, description="Largest request without a bundle.")
-    bundle_bytes_max: int = Field(default=256 * _MIB, ge=1024, description="Largest source bundle, as uploaded.")
-    bundle_unpacked_bytes_max: int = Field(default=2048 * _MIB, ge=1024, description="Largest source bundle, unpacked.")
-    bundle_entries_max: int = Field(default=100_000, ge=1, description="Most files and directories of a source bundle.")
+    bundle_bytes_max: int = Field(
+        default=256 * _MIB, ge=1024, description="Largest source bundle, as uploaded; what it may unpack to is fixed."
+    )
     log_bytes_max: int = Field(
         default=64 * _MIB, ge=_MIB, description="Output kept of one run member; its head and its newest part stay."
     )

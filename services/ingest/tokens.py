@@ -107,10 +107,17 @@ async def create_token(
         StoreError: the store did not take it; the text is then worthless.
     """
     text = PREFIX + urlsafe_b64encode(entropy(ENTROPY_BYTES)).rstrip(b"=").decode()
+    return NewToken(text, await keep_token(store, clock, text, tenant, subject, frozenset(scopes)))
+
+
+async def keep_token(
+    store: Store, clock: Clock, text: str, tenant: str, subject: str, scopes: frozenset[Scope]
+) -> Token:
+    """Keep the hash of a token that was made before."""
     digest = token_hash(text)
-    token = Token(token_id(digest), digest, tenant, subject, frozenset(scopes), clock.now())
+    token = Token(token_id(digest), digest, tenant, subject, scopes, clock.now())
     await store.put(COLLECTION, token.id, to_body(token))
-    return NewToken(text, token)
+    return token
 
 
 async def revoke_token(store: Store, doc_id: str) -> bool:

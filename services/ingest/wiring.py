@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from schedmate.infra.bundles import BundleLimits
 
 from schedmate.infra.adapters import make_blobs, make_bus, make_store
 from schedmate.infra.blobs.port import Blobs, BlobsUnavailableError
+from schedmate.infra.bundles import BundleLimits
 from schedmate.infra.bus.port import BusError, EventBus
 from schedmate.infra.clock import Clock, Ids, Random, SystemClock, SystemIds, SystemRandom
 from schedmate.infra.health import StartError
@@ -139,8 +139,7 @@ class Ingest:
         """On the loopback make the first operator's token; elsewhere insist that there is one."""
         path = self._settings.token_file()
         if is_loopback(self._settings.api_host):
-            if not path.exists():
-                await _write_token(self.context.store, self._clock, path)
+            await _keep_token(self.context.store, self._clock, path)
             return
         if not await tokens.list_tokens(self.context.store):
             raise StartError(
@@ -279,10 +278,7 @@ def _context(
     read_model = ReadModel(store, clock, random)
     logs = LogStore(blobs, clock, member_bytes_max=settings.log_bytes_max)
     streams = Streams(settings.streams_max)
-    limits = BundleLimits(
-        unpacked_bytes_max=settings.bundle_unpacked_bytes_max, entries_max=settings.bundle_entries_max
-    )
-    bundles = Bundles(blobs, size_max_bytes=settings.bundle_bytes_max, limits=limits)
+    bundles = Bundles(blobs, size_max_bytes=settings.bundle_bytes_max, limits=BundleLimits())
     return Context(
         settings=settings,
         bus=bus,
@@ -320,13 +316,29 @@ def _context(
     )
 
 
-async def _write_token(store: Store, clock: Clock, path: Path) -> None:
-    """Make the first operator's token and write it where only this user can read it."""
+async def _keep_token(store: Store, clock: Clock, path: Path) -> None:
+    """See that the token file holds an operator's token that the store knows; make both where there are none."""
+    written = await asyncio.to_thread(_read_private, path)
+    if written is not None:
+        if await tokens.find_token(store, written) is None:  # another store than the one that it was made for
+            await tokens.keep_token(store, clock, written, DEFAULT_TENANT, "local-operator", frozenset(Scope))
+        return
     made = await tokens.create_token(
         store, clock, tenant=DEFAULT_TENANT, subject="local-operator", scopes=frozenset(Scope)
     )
     await asyncio.to_thread(_write_private, path, made.text + "\n")
     log.info("an operator's token was made", action="ingest.token_file", path=str(path), token=made.token.id)
+
+
+def _read_private(path: Path) -> str | None:
+    """Return the token of a token file; None when there is no file."""
+    try:
+        text = path.read_text("ascii").strip()
+    except FileNotFoundError:
+        return None
+    if not tokens.looks_like_a_token(text) or path.stat().st_mode & 0o077:
+        raise StartError(f"{path} is no token file that only its owner can read; remove it, and a new one is made")
+    return text
 
 
 def _write_private(path: Path, text: str) -> None:

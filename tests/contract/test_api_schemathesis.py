@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,6 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from hypothesis import seed as hypothesis_seed
-
-
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from schedmate.infra.blobs.memory import MemoryBlobs
@@ -26,8 +22,8 @@ from schedmate.schemas.states import JobState
 from schedmate.schemas.wire import Delivery, Record
 from schedmate.services.ingest.settings import IngestSettings
 from schedmate.services.ingest.wiring import build
-from tests.ingesting import START, chunk, decided, exited, ingesting, reported, running, started, submitted, tar
-from tests.waiting import eventually, eventually_sync
+from tests.ingesting import START, IngestUnderTest, chunk, decided, exited, reported, serving, started, submitted
+from tests.waiting import eventually_sync
 
 pytestmark = [
     pytest.mark.localhost,
@@ -57,49 +53,25 @@ KNOWN = {
 }
 
 
-async def _serve(tmp_path: Path, told: dict[str, Any], ready: threading.Event, done: threading.Event) -> None:
-    generous = {"rate_per_s": 1e6, "rate_burst": 1e6, "why_timeout_s": 0.2}
-    async with ingesting(tmp_path, **generous) as under_test, running(under_test):
-        for job in (JOB_ID, ENDED_ID):
-            await under_test.publish(
-                submitted(job),
-                decided(job, JobState.QUEUED, 1, attempt=0),
-                decided(job, JobState.ASSIGNED, 2),
-                started(job),
-                decided(job, JobState.RUNNING, 3),
-            )
-            await under_test.context.logs.add(chunk(job, 0, "Schritt 1/10: größer\n".encode() + b"\xff"))
-        await under_test.publish(exited(ENDED_ID), decided(ENDED_ID, JobState.SUCCEEDED, 9), reported(), LETTER)
-        await eventually(lambda: under_test.ingest.ready()["caught_up"])
-        told["url"] = "http://{}:{}".format(*under_test.ingest.address)
-        ready.set()
-        await asyncio.to_thread(done.wait)
+async def _prepare(under_test: IngestUnderTest) -> None:
+    for job in (JOB_ID, ENDED_ID):
+        await under_test.publish(
+            submitted(job),
+            decided(job, JobState.QUEUED, 1, attempt=0),
+            decided(job, JobState.ASSIGNED, 2),
+            started(job),
+            decided(job, JobState.RUNNING, 3),
+        )
+        await under_test.context.logs.add(chunk(job, 0, "Schritt 1/10: größer\n".encode() + b"\xff"))
+    await under_test.publish(exited(ENDED_ID), decided(ENDED_ID, JobState.SUCCEEDED, 9), reported(), LETTER)
 
 
 @pytest.fixture(scope="module")
 def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    told: dict[str, Any] = {}
-    ready, done = threading.Event(), threading.Event()
-
-    def serve() -> None:
-        try:
-            asyncio.run(_serve(tmp_path_factory.mktemp("api"), told, ready, done))
-        except BaseException as error:
-            told["error"] = error
-            raise
-        finally:
-            ready.set()
-
-    thread = threading.Thread(target=serve, name="api under test")
-    thread.start()
-    ready.wait(30)
-    try:
-        assert "error" not in told, told
-        eventually_sync(lambda: len(httpx.get(f"{told['url']}/v1/jobs").json()["jobs"]) == 2)
-        yield told["url"]
-    finally:
-        done.set()
-        thread.join(30)
+    generous = {"rate_per_s": 1e6, "rate_burst": 1e6, "why_timeout_s": 0.2}
+    with serving(tmp_path_factory.mktemp("api"), _prepare, **generous) as url:
+        eventually_sync(lambda: len(httpx.get(f"{url}/v1/jobs").json()["jobs"]) == 2)
+        yield url
 
 
 def map_path_parameters(context: Any, path_parameters: dict[str, Any] | None) -> dict[str, Any] | None:

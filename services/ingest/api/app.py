@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import Match, Route
 
 from schedmate import __version__
 from schedmate.services.ingest.api import bodies, bundles, dead_letters, documentation, events, jobs, logs, nodes
@@ -16,6 +16,7 @@ from schedmate.services.ingest.api.context import Context
 from schedmate.services.ingest.api.edge import Edge, problem_response
 from schedmate.services.ingest.problems import Kind, Problem
 
+_ROUTERS: Final = tuple(module.router for module in (jobs, logs, nodes, bundles, dead_letters, events))
 _KINDS: Final = {kind.status: kind for kind in (Kind.BAD_REQUEST, Kind.NOT_FOUND, Kind.METHOD_NOT_ALLOWED)}
 _DETAILS: Final = {
     404: "There is nothing at this path; /openapi.json lists what there is.",
@@ -35,8 +36,8 @@ def create_app(context: Context, *, check_host: bool) -> FastAPI:
         openapi_url="/openapi.json",
     )
     app.state.context = context
-    for module in (jobs, logs, nodes, bundles, dead_letters, events):
-        app.include_router(module.router)
+    for router in _ROUTERS:
+        app.include_router(router)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_middleware(
@@ -64,7 +65,7 @@ async def _http(request: Request, error: Exception) -> Response:
 def _methods(request: Request) -> set[str]:
     """Return what the path of a request can be asked with: a path may have several routes."""
     found: set[str] = set()
-    for route in request.app.routes:
-        if route.matches(request.scope)[0] is not Match.NONE:
-            found |= getattr(route, "methods", None) or set()
+    for route in (route for router in _ROUTERS for route in router.routes):
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
     return found

@@ -17,7 +17,7 @@ from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.infra.telemetry.tracing import current_traceparent, producer_span
 from schedmate.schemas.codec import encode
 from schedmate.schemas.events import Event
-from schedmate.schemas.wire import Envelope
+from schedmate.schemas.wire import Envelope, Record
 from schedmate.services.ingest.bundles import Bundles
 from schedmate.services.ingest.decision_stream import DecisionStream
 from schedmate.services.ingest.following import Follower
@@ -59,9 +59,16 @@ class Context:
         """
         with producer_span(envelopes[0].event.TOPIC):
             traceparent = current_traceparent()
-            records = [encode(replace(e, traceparent=e.traceparent or traceparent)) for e in envelopes]
-            async with asyncio.timeout(self.settings.publish_timeout_s):
-                await self.bus.publish(records)
+            await self.send([encode(replace(e, traceparent=e.traceparent or traceparent)) for e in envelopes])
+
+    async def send(self, records: Sequence[Record]) -> None:
+        """Publish records as they are.
+
+        Raises:
+            BusError, TimeoutError: it is unknown whether they are on the bus.
+        """
+        async with asyncio.timeout(self.settings.publish_timeout_s):
+            await self.bus.publish(records)
 
 
 def _context(request: Request) -> Context:

@@ -79,7 +79,7 @@ async def resend_dead_letter(letter_id: str, request: Request, context: Ctx, pri
     if record.topic == JobRequested.TOPIC:
         job_id = await _submitted(context, principal, record)
     else:
-        await context.bus.publish([record])
+        await context.send([record])
     audited = commands.audited(
         principal, Scope.OPERATE, "resend", target, "accepted", event_id=context.ids.new(), at=context.clock.now()
     )
