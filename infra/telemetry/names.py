@@ -22,7 +22,6 @@ class SpanName:
     covers: str
 
 
-SUBMIT: Final = "submit"
 HTTP_SERVER: Final = "http"
 PUBLISH: Final = "publish"
 PROCESS: Final = "process"
@@ -30,9 +29,7 @@ DECIDE_BATCH: Final = "decide batch"
 DECIDE: Final = "decide"
 APPEND: Final = "append pool log"
 START_MEMBER: Final = "start member"
-STOP_MEMBER: Final = "stop member"
 EXIT_MEMBER: Final = "member exited"
-SHIP_LOG: Final = "ship log"
 ANALYZE: Final = "analyze"
 ESTIMATE: Final = "estimate"
 TRACK: Final = "track progress"
@@ -40,24 +37,26 @@ DIAGNOSE: Final = "diagnose"
 STORE_CALL: Final = "store"
 LLM_CALL: Final = "chat"
 
-_ALL: Final = ("ingest", "code-analyzer", "history-estimator", "log-monitor", "dispatcher", "worker")
+_GROUPED: Final = ("ingest", "code-analyzer", "history-estimator", "log-monitor")
 
 SPANS: Final[tuple[SpanName, ...]] = (
-    SpanName(SUBMIT, ("client",), "internal", "One submission by the command line or the Python client."),
     SpanName(
         HTTP_SERVER,
-        ("ingest", "dispatcher"),
+        ("ingest",),
         "server",
         "One HTTP request; renamed to `METHOD ROUTE` once the route is known.",
     ),
     SpanName(
         PUBLISH,
-        _ALL,
+        ("ingest",),
         "producer",
         "Publishing what a request or a batch gave, until the bus has acknowledged it; named `publish TOPIC`.",
     ),
     SpanName(
-        PROCESS, _ALL, "consumer", "Handling one record, named `process TOPIC`; its parent is the record's traceparent."
+        PROCESS,
+        (*_GROUPED, "worker"),
+        "consumer",
+        "Handling one record, named `process TOPIC`; its parent is the record's traceparent.",
     ),
     SpanName(
         DECIDE_BATCH,
@@ -75,17 +74,15 @@ SPANS: Final[tuple[SpanName, ...]] = (
     SpanName(
         START_MEMBER, ("worker",), "internal", "From a member's assignment to its process running under a supervisor."
     ),
-    SpanName(STOP_MEMBER, ("worker",), "internal", "Ending a member: SIGTERM, grace, SIGKILL to its group."),
     SpanName(EXIT_MEMBER, ("worker",), "internal", "Taking note of a member's end and reporting it."),
-    SpanName(SHIP_LOG, ("worker",), "producer", "Sending chunks of a member's output."),
     SpanName(ANALYZE, ("code-analyzer",), "internal", "Reading one job's source."),
     SpanName(ESTIMATE, ("history-estimator",), "internal", "Estimating one job's run time."),
     SpanName(TRACK, ("log-monitor",), "internal", "Reading progress from one chunk of a log."),
     SpanName(DIAGNOSE, ("log-monitor",), "internal", "Diagnosing one failed run."),
-    SpanName(STORE_CALL, _ALL, "client", "One call to the document store, named `OPERATION COLLECTION`."),
     SpanName(
-        LLM_CALL, ("code-analyzer", "log-monitor"), "client", "One question to the language model, named `chat MODEL`."
+        STORE_CALL, (*_GROUPED, "dispatcher"), "client", "One call to the document store, named `OPERATION COLLECTION`."
     ),
+    SpanName(LLM_CALL, ("whoever asks a model",), "client", "One question to the language model, named `chat MODEL`."),
 )
 
 # --- attributes -------------------------------------------------------------------------------------------------------
@@ -247,7 +244,6 @@ HTTP_REQUEST_S: Final = MetricName(
 )
 JOBS_ACCEPTED: Final = MetricName("schedmate_jobs_accepted_total", "counter", "Jobs accepted.", ("pool", "door"))
 JOBS_REFUSED: Final = MetricName("schedmate_jobs_refused_total", "counter", "Submissions refused.", ("why",))
-OUTBOX_JOBS: Final = MetricName("schedmate_outbox_jobs", "gauge", "Job documents not yet published.", (), "jobs")
 QUEUE_DEPTH: Final = MetricName("schedmate_queue_depth_jobs", "gauge", "Jobs that wait.", ("pool",), "jobs")
 JOBS: Final = MetricName("schedmate_jobs", "gauge", "Jobs not yet at their end, by state.", ("pool", "state"), "")
 DECISIONS_TOTAL: Final = MetricName(
@@ -341,7 +337,7 @@ METRICS_DROPPED: Final = MetricName(
 
 METRICS: Final[tuple[MetricName, ...]] = (
     READY, BUS_LAG, BUS_PUBLISHED, BUS_ERRORS, RUNNER_IN_FLIGHT, RUNNER_HANDLED, RUNNER_RETRIES, RUNNER_HANDLE_S, RUNNER_REBALANCES,
-    DEAD_LETTERS, HTTP_REQUESTS, HTTP_REQUEST_S, JOBS_ACCEPTED, JOBS_REFUSED, OUTBOX_JOBS, QUEUE_DEPTH, JOBS, DECISIONS_TOTAL, DECIDE_S,
+    DEAD_LETTERS, HTTP_REQUESTS, HTTP_REQUEST_S, JOBS_ACCEPTED, JOBS_REFUSED, QUEUE_DEPTH, JOBS, DECISIONS_TOTAL, DECIDE_S,
     BATCH_INPUTS, APPEND_S, LEADING, TERM_NUMBER, LOG_SEQ, REFUSED_INPUTS, JOB_WAIT_S, JOB_RUN_S, GPUS, NODES, RUNS, RUN_ENDS,
     RUN_REFUSALS, LEASE_LEFT_S, GPU_UTILISATION, GPU_MEMORY_BYTES, LOG_SHIPPED, LOG_GAPS, ANALYSES, ANALYSIS_S, ESTIMATES, TRACKERS,
     PROGRESS, DIAGNOSES, STORE_CALLS, STORE_CALL_S, LLM_CALLS, LLM_CALL_S, LLM_TOKENS, METRICS_DROPPED,

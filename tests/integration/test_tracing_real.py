@@ -53,23 +53,23 @@ async def services(monkeypatch: pytest.MonkeyPatch):
 
 async def test_spans_of_two_services_arrive_as_one_tree(services):
     event = JobCancelRequested(job_id="j1", pool="default", requested_by="me")
-    with services("ingest").active(), span(names.SUBMIT), producer_span(event.TOPIC):
+    with services("ingest").active(), span(names.HTTP_SERVER), producer_span(event.TOPIC):
         traceparent = current_traceparent()
         record = encode(Envelope("id-1", "schedmate/ingest", 1.0, event, traceparent))
     with services("dispatcher").active(), consumer_span(Delivery(record, 0, 41)), span(names.STORE_CALL):
         assert decode(record).traceparent == traceparent
     wanted = {
-        Edge("ingest", "submit", "ingest", "publish schedmate.commands"),
+        Edge("ingest", "http", "ingest", "publish schedmate.commands"),
         Edge("ingest", "publish schedmate.commands", "dispatcher", "process schedmate.commands"),
         Edge("dispatcher", "process schedmate.commands", "dispatcher", "store"),
     }
     zipkin = Zipkin()
     spans = await zipkin.trace(trace_id(traceparent), until=lambda spans: wanted <= edges(spans))
     assert edges(spans) == wanted
-    assert [(root.service, root.name) for root in roots(spans)] == [("ingest", "submit")]
+    assert [(root.service, root.name) for root in roots(spans)] == [("ingest", "http")]
     assert zipkin.services(spans) == {("ingest", "dispatcher")}
     assert zipkin.picture(spans) == (
-        "ingest: submit\n"
+        "ingest: http\n"
         "  ingest: publish schedmate.commands\n"
         "    dispatcher: process schedmate.commands\n"
         "      dispatcher: store"

@@ -57,6 +57,22 @@ def test_every_constant_of_the_registry_is_in_its_table():
             assert value in names.METRICS, constant
 
 
+def test_nothing_is_registered_that_nothing_emits():
+    text = "\n".join(p.read_text("utf-8") for p in PRODUCT if p.name not in ("names.py", "reference.py"))
+    used = set(re.findall(r"\bnames\.([A-Z][A-Z0-9_]+)\b", text))
+    keywords = set(re.findall(r"\b([a-z_]+)=", text))
+    attributes = {a.key for a in names.ATTRIBUTES}
+    for constant, value in vars(names).items():
+        by_keyword = (
+            value in attributes
+            and any(key == value and written in keywords for written, key in names.ATTRIBUTE_OF_KEYWORD.items())
+            if isinstance(value, str)
+            else False
+        )
+        if constant.isupper() and isinstance(value, (str, names.MetricName)) and not by_keyword:
+            assert constant in used, f"{constant} is in the registry, and nothing emits it"
+
+
 def test_a_keyword_names_one_attribute():
     assert names.ATTRIBUTE_OF_KEYWORD["job_id"] == "schedmate.job.id"
     assert names.ATTRIBUTE_OF_KEYWORD["messaging_destination_name"] == "messaging.destination.name"

@@ -137,7 +137,7 @@ def test_a_record_without_a_traceparent_begins_a_trace():
 
 
 def test_the_edges_of_a_trace_over_two_services_in_one_process(spans):
-    with recording("ingest", spans).active(), span(names.SUBMIT), producer_span("schedmate.jobs"):
+    with recording("ingest", spans).active(), span(names.HTTP_SERVER), producer_span("schedmate.jobs"):
         sent = current_traceparent()
     with (
         recording("dispatcher", spans).active(),
@@ -146,11 +146,11 @@ def test_the_edges_of_a_trace_over_two_services_in_one_process(spans):
     ):
         pass
     assert spans.edges(trace_id(sent)) == {
-        Edge("ingest", "submit", "ingest", "publish schedmate.jobs"),
+        Edge("ingest", "http", "ingest", "publish schedmate.jobs"),
         Edge("ingest", "publish schedmate.jobs", "dispatcher", "process schedmate.jobs"),
         Edge("dispatcher", "process schedmate.jobs", "dispatcher", "store"),
     }
-    assert [root.name for root in roots(spans.spans(trace_id(sent)))] == ["submit"]
+    assert [root.name for root in roots(spans.spans(trace_id(sent)))] == ["http"]
 
 
 def test_a_consumer_span_follows_the_conventions_for_messaging(spans):
