@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import secrets
 import signal
@@ -319,7 +320,7 @@ async def test_a_server_that_stays_away_is_reported_within_the_budget(server, cl
         await store.insert("log", "a", {})
     with pytest.raises(StoreUnavailableError):
         await store.ping()
-    assert asyncio.get_running_loop().time() - began < 8
+    assert asyncio.get_running_loop().time() - began < 15
     await store.stop()
     with pytest.raises(StoreUnavailableError):
         await store.start()
@@ -327,3 +328,4 @@ async def test_a_server_that_stays_away_is_reported_within_the_budget(server, cl
     await store.start()
     await store.insert("log", "a", {})
     await store.stop()
+    gc.collect()  # while the filter holds
