@@ -40,7 +40,9 @@ def node(number: int, gpus: int) -> i.NodeReported:
     )  # fmt: skip
 
 
-def measure(nodes: int, gpus: int, pending: int, decisions: int, batch: int, policy: str, seed: int = 1) -> dict[str, float]:
+def measure(
+    nodes: int, gpus: int, pending: int, decisions: int, batch: int, policy: str, seed: int = 1
+) -> dict[str, float]:
     """Return decisions and jobs a CPU second in the steady state."""
     rng = random.Random(seed)  # noqa: S311 - a workload, not a secret
     state = PoolState("default", PoolConfig(policy=policy), policy_named(policy))

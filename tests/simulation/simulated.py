@@ -18,6 +18,7 @@ from schedmate.infra.bus.memory import Faults as BusFaults
 from schedmate.infra.bus.memory import MemoryBus
 from schedmate.infra.bus.partitioner import partition_of
 from schedmate.infra.bus.port import BusUnavailableError, Partition
+from schedmate.infra.processes.port import MemberKey
 from schedmate.infra.store.faults import Faults as StoreFaults
 from schedmate.infra.store.memory import MemoryStore
 from schedmate.infra.store.port import StoreUnavailableError
@@ -222,7 +223,7 @@ class SimulatedNode:
             except BusUnavailableError:
                 await asyncio.sleep(0.5)
 
-    async def _apply(self, bus: Any, batch: Any) -> None:
+    async def _apply(self, bus: Any, batch: Any) -> None:  # noqa: C901 - one arm a step
         disk, clock = self.disk, self.world.clock
         if not batch:
             return
@@ -231,9 +232,7 @@ class SimulatedNode:
             envelope = decode(delivery.record)
             if getattr(envelope.event, "node", None) == self.name:
                 orders.append(Delivered(envelope.event, envelope.traceparent))  # type: ignore[arg-type] # only orders are on the topic
-        members = {k: p for k, p in disk.processes.items()}
-        from schedmate.infra.processes.port import MemberKey  # noqa: PLC0415
-
+        members = dict(disk.processes)
         standing = Standing(
             applied=disk.applied,
             session=disk.session,
@@ -266,7 +265,9 @@ class SimulatedNode:
                     if found is not None and found.is_living:
                         now = clock.monotonic()
                         done = now >= found.ends_at
-                        found.end(now, e.ExitCause.EXITED if done else e.ExitCause.STOPPED, found.exit_code if done else None)
+                        found.end(
+                            now, e.ExitCause.EXITED if done else e.ExitCause.STOPPED, found.exit_code if done else None
+                        )
                 case Release(key):
                     found = disk.processes.get((key.run_id, key.member))
                     if found is not None and not found.is_living:
@@ -303,7 +304,9 @@ class SimulatedNode:
     async def _say(self, bus: Any, event: e.Event, ident: str) -> None:
         while True:
             try:
-                await bus.publish([encode(Envelope(ident, f"schedmate/worker/{self.name}", self.world.clock.now(), event))])
+                await bus.publish(
+                    [encode(Envelope(ident, f"schedmate/worker/{self.name}", self.world.clock.now(), event))]
+                )
                 return
             except BusUnavailableError:
                 await asyncio.sleep(0.5)
@@ -325,7 +328,9 @@ class SimulatedNode:
             gpus=tuple(e.GpuReport(index=n, type="a100") for n in range(self.gpus)), runs=runs, lease_s=LEASE_S,
             at=self.world.clock.now(),
         )  # fmt: skip
-        return Envelope(f"{self.name}/{disk.session}/{number}", f"schedmate/worker/{self.name}", self.world.clock.now(), event)
+        return Envelope(
+            f"{self.name}/{disk.session}/{number}", f"schedmate/worker/{self.name}", self.world.clock.now(), event
+        )
 
 
 class SimulatedDispatcher:
@@ -375,7 +380,7 @@ class World:
     """Bus, store, dispatchers and nodes; programs whose length and exit code come from the seed and the run."""
 
     def __init__(self, seed: int, *, nodes: int, gpus: int, dispatchers: int = 2) -> None:
-        self.rng = random.Random(seed)  # noqa: S311
+        self.rng = random.Random(seed)
         self.seed = seed
         self.clock = LoopClock()
         self.bus_faults = BusFaults(seed=seed)
@@ -393,7 +398,9 @@ class World:
         await self.store.start()
         await self.store.setup(topology().collections.values())
         await self.store.insert(
-            "pool_config", POOL, {"policy": "fifo-skip", "start_timeout_s": 30.0, "stop_timeout_s": 20.0, "diagnosis_wait_s": 2.0}
+            "pool_config",
+            POOL,
+            {"policy": "fifo-skip", "start_timeout_s": 30.0, "stop_timeout_s": 20.0, "diagnosis_wait_s": 2.0},
         )
         self.nodes = [SimulatedNode(self, f"n{n}", gpus) for n in range(nodes)]
         self.dispatchers = [SimulatedDispatcher(self, f"d{n}") for n in range(dispatchers)]
@@ -408,7 +415,7 @@ class World:
 
     def program(self, assigned: e.MemberAssigned) -> tuple[float, int]:
         """Length and exit code of a run: the same for all members, other ones for each attempt."""
-        rng = random.Random(f"{self.seed}/{assigned.run_id}")  # noqa: S311
+        rng = random.Random(f"{self.seed}/{assigned.run_id}")
         return rng.choice((0.3, 2.0, 8.0, 30.0)), (1 if rng.random() < 0.1 else 0)
 
     async def publish(self, event: e.Event, ident: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.dispatching import START, PoolUnderTest, arrived, of_kind, report
 
 from schedmate.services.dispatcher.core import decisions as d
 from schedmate.services.dispatcher.core import inputs as i
+from tests.dispatching import START, PoolUnderTest, arrived, of_kind, report
 
 
 def pool(nodes: int = 1, gpus: int = 8, **config: object) -> PoolUnderTest:
@@ -247,12 +247,12 @@ def test_preemption_evicts_least_and_never_in_vain() -> None:
     p.step(arrived("too-wide", gpus=4, nodes=2, priority=3))
     p.step(arrived("fits", gpus=1, priority=2))
     stopped = {x.job for x in of_kind(p.told, d.Stop)}
-    assert stopped == {"a", "b", "c"} or stopped == set()
+    assert stopped == {"a", "b", "c"}
     p2 = pool(nodes=1, gpus=4, preemption=True, preemption_min_run_s=0.0)
     p2.running("x", gpus=1, priority=0)
     p2.running("y", gpus=3, priority=0)
     done = p2.step(arrived("one", gpus=1, priority=2))
-    assert [x.job for x in of_kind(done, d.Stop)] == ["y"] or [x.job for x in of_kind(done, d.Stop)] == ["x"]
+    assert [x.job for x in of_kind(done, d.Stop)] == ["y"]
     assert len(of_kind(done, d.Stop)) == 1
 
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from tests.waiting import eventually
 
 from schedmate.infra.bus.memory import MemoryBus
 from schedmate.infra.bus.partitioner import partition_of
@@ -22,10 +21,13 @@ from schedmate.schemas.ids import run_id
 from schedmate.schemas.job import JobSpec
 from schedmate.schemas.topology import topology
 from schedmate.schemas.wire import Delivery, Envelope, Record
+from schedmate.services.dispatcher.core import fold as folding
+from schedmate.services.dispatcher.core.inputs import EstimateArrived
 from schedmate.services.dispatcher.log import AppendCollisionError, DeposedError, Entry, PoolLog
 from schedmate.services.dispatcher.replay import replay
 from schedmate.services.dispatcher.settings import DispatcherSettings
 from schedmate.services.dispatcher.wiring import Dispatcher, build
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.localhost  # the leader answers `why` on the loopback
 
@@ -191,9 +193,7 @@ async def test_what_was_appended_but_not_published_is_published_by_the_next_lead
     await world.submit("j1")
 
     async def appended() -> bool:
-        return any(
-            [d for entry in [x async for x in pool_log.entries(-1)] for d in entry.decisions if d.KIND == "placed"]
-        )
+        return any(d.KIND == "placed" for entry in [x async for x in pool_log.entries(-1)] for d in entry.decisions)
 
     await eventually(appended)
     await world.kill(first)
@@ -299,9 +299,6 @@ async def test_poison_on_a_topic_and_poison_for_the_fold_end_in_dead_letters_and
 async def test_an_input_that_breaks_the_core_is_refused_and_the_pool_goes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from schedmate.services.dispatcher.core import fold as folding
-    from schedmate.services.dispatcher.core.inputs import EstimateArrived
-
     good = folding._HANDLERS[EstimateArrived]
 
     def bad(state: Any, value: Any) -> None:
