@@ -7,7 +7,6 @@ doubles what it acknowledged. Retries are aiokafka's own; what goes beyond the t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from ssl import SSLContext
 from typing import Any, Final, TypeVar
@@ -18,6 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from schedmate.infra.bus.kafka_calls import Access, bounded, ours, theirs, translated
+from schedmate.infra.bus.kafka_closing import STOP_S, close_admin, close_consumer, close_producer
 from schedmate.infra.bus.kafka_consumers import KafkaGroupConsumer, KafkaReader, started
 from schedmate.infra.bus.limits import check_sizes
 from schedmate.infra.bus.measured import measured
@@ -39,7 +39,6 @@ from schedmate.schemas.wire import Record
 CALL_S: Final = 15.0
 PUBLISH_S: Final = 20.0
 CREATE_S: Final = 60.0
-_STOP_S: Final = 5.0
 _LIMITS_KEPT_S: Final = 300.0
 _LOOK_AGAIN_S: Final = 0.3
 _REQUEST_BYTES_MAX: Final = 16 * 1024 * 1024  # the client's own guard; what a topic takes is checked before
@@ -103,8 +102,8 @@ class KafkaBus:
                 f"connecting to Kafka at {self.access.servers}", self.call_timeout_s, lambda: started(offsets)
             )
         except BaseException:
-            await _quietly(admin.close)
-            await _quietly(offsets.stop)
+            await close_admin(admin)
+            await close_consumer(offsets)
             raise
         self._admin, self._offsets = admin, offsets
 
@@ -114,13 +113,13 @@ class KafkaBus:
         offsets, self._offsets = self._offsets, None
         admin, self._admin = self._admin, None
         if producer is not None:
-            await _quietly(producer.stop)
+            await close_producer(producer)
         if offsets is not None:
-            await _quietly(offsets.stop)
+            await close_consumer(offsets)
         if admin is not None:
-            await _quietly(admin.close)
+            await close_admin(admin)
         if self._retired:
-            await asyncio.wait(self._retired, timeout=_STOP_S)
+            await asyncio.wait(self._retired, timeout=2 * STOP_S)
 
     async def identity(self) -> str:
         """Return the cluster's id."""
@@ -258,17 +257,16 @@ class KafkaBus:
                 try:
                     await bounded("starting the producer", self.call_timeout_s, producer.start)
                 except BaseException:
-                    await _quietly(producer.stop)
+                    await close_producer(producer)
                     raise
                 self._producer = producer
             return self._producer
 
     def _retire(self, producer: AIOKafkaProducer) -> None:
-        stop = producer.stop
         if producer is not self._producer:
             return
         self._producer = None
-        task = asyncio.ensure_future(_quietly(stop))
+        task = asyncio.ensure_future(close_producer(producer))
         self._retired.add(task)
         task.add_done_callback(self._retired.discard)
         log.warning("the producer is replaced", action="bus.producer_replaced")
@@ -386,10 +384,3 @@ def _take_note(future: asyncio.Future[Any]) -> None:
     """Look at an outcome that nobody waits for any more."""
     if not future.cancelled():
         future.exception()
-
-
-async def _quietly(close: Callable[[], Awaitable[object]]) -> None:
-    """Close a client within a bound; what it says then helps nobody."""
-    with contextlib.suppress(errors.KafkaError, TimeoutError, OSError):
-        async with asyncio.timeout(_STOP_S):
-            await close()

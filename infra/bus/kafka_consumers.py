@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +12,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from schedmate.infra.bus.kafka_calls import bounded, ours, theirs, translated
+from schedmate.infra.bus.kafka_closing import close_consumer
 from schedmate.infra.bus.port import BusUnavailableError, OffsetOutOfRangeError, Partition, RevokedHandler
 from schedmate.schemas.wire import Delivery, Record
 
@@ -24,7 +24,6 @@ BEAT_EVERY_S: Final = 0.6  # also how soon the others learn of a new member
 REBALANCE_S: Final = 12.0  # how long the group waits for a member that drains
 HAND_OVER_S: Final = 10.0  # and how long we let it drain: less than that
 JOIN_S: Final = 30.0
-STOP_S: Final = 8.0
 _POLL_INTERVAL_S: Final = 60.0
 _FETCH_WAIT_MS: Final = 250
 _FETCH_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -71,7 +70,7 @@ class KafkaGroupConsumer:
             await bounded(f"joining group {self._group}", JOIN_S, consumer.start, retry=False)
         except BaseException:
             self._consumer = None
-            await _stopped(consumer)
+            await close_consumer(consumer)
             raise
 
     async def poll(self, max_records: int, timeout_s: float) -> Sequence[Delivery]:
@@ -126,7 +125,7 @@ class KafkaGroupConsumer:
         consumer, self._consumer = self._consumer, None
         self._answer()
         if consumer is not None:
-            await _stopped(consumer)
+            await close_consumer(consumer)
 
     async def revoked(self, partitions: frozenset[Partition]) -> None:
         """Called by aiokafka's own task: wait until `poll` has handed over."""
@@ -208,7 +207,7 @@ class KafkaReader:
         try:
             await bounded("starting a reader", self._bus.call_timeout_s, lambda: started(consumer), retry=False)
         except BaseException:
-            await _stopped(consumer)
+            await close_consumer(consumer)
             raise
         consumer.assign([theirs(p) for p in self._positions])
         for (
@@ -249,7 +248,7 @@ class KafkaReader:
         """Stop reading."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            await _stopped(consumer)
+            await close_consumer(consumer)
 
     async def _check_range(self) -> None:
         for partition, bounds in (await self._bus.bounds(self._positions)).items():
@@ -297,9 +296,3 @@ async def started(consumer: AIOKafkaConsumer) -> None:
     """Start a consumer without a group, and let its own task begin: one stopped before that leaves its sockets open."""
     await consumer.start()
     await asyncio.sleep(0)
-
-
-async def _stopped(consumer: AIOKafkaConsumer) -> None:
-    with contextlib.suppress(errors.KafkaError, TimeoutError, OSError):
-        async with asyncio.timeout(STOP_S):
-            await consumer.stop()

@@ -216,3 +216,22 @@ async def test_the_runner_waits_for_a_broker_that_comes_late(broker: KafkaServer
             await asyncio.to_thread(broker.start)
             await eventually(lambda: len(members.handled) >= 5, 60)
     assert sorted(set(members.handled)) == [("job", n) for n in range(5)]
+
+
+async def test_closing_while_the_broker_is_away_ends_in_time_and_leaves_nothing_behind(
+    broker: KafkaServer, bus: KafkaBus
+) -> None:
+    before = asyncio.all_tasks()
+    other = KafkaBus(broker.bootstrap, SystemClock(), call_timeout_s=2.0, publish_timeout_s=1.0)
+    await other.start()
+    await other.publish([Record(TOPIC, b"key", b"value")])
+    consumer, reader = other.group("g", [TOPIC]), other.reader(dict.fromkeys(PARTITIONS, 0))
+    await consumer.start()
+    await reader.start()
+    await asyncio.to_thread(broker.kill)
+    with pytest.raises(BusUnavailableError):
+        await other.publish([Record(TOPIC, b"key", b"value")])
+    async with asyncio.timeout(20):
+        for client_of_it in (consumer, reader, other):
+            await client_of_it.stop()
+    await eventually(lambda: not asyncio.all_tasks() - before - {asyncio.current_task()}, 5)
