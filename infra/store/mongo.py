@@ -158,6 +158,7 @@ class MongoStore:
                 return True
             if number == 0:
                 return False
+            # The update that found nothing has waited for a majority too, so this read sees whatever it saw.
             found = await rows.find_one({"_id": doc_id}, {"version": 1, "writes": 1})
             if found is not None and write in found["writes"]:
                 return True

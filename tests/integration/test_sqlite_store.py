@@ -134,6 +134,29 @@ async def test_a_caller_that_gives_up_leaves_the_store_working(store):
     assert await store.get("things", "b") is not None
 
 
+async def test_a_full_disk_is_said_and_outlived(tmp_path, monkeypatch):
+    store = SqliteStore(tmp_path / "store.db")
+    connect = store._connect
+    await store.start()
+    await store.setup([THINGS])
+
+    def small() -> sqlite3.Connection:
+        connection = connect()
+        connection.execute("PRAGMA max_page_count = 60")
+        return connection
+
+    await store.stop()
+    monkeypatch.setattr(store, "_connect", small)
+    await store.start()
+    await store.insert("things", "a", {"x": "y" * 10_000})
+    with pytest.raises(StoreUnavailableError, match="full"):
+        await store.insert("things", "b", {"x": "y" * 1_000_000})
+    await store.insert("things", "c", {"x": "y" * 10_000})
+    assert await store.delete("things", "a")
+    assert await store.get("things", "b") is None
+    await store.stop()
+
+
 async def test_a_version_that_no_document_can_have_is_the_callers_error_alone(store):
     await store.insert("things", "a", {})
     with pytest.raises((StoreError, OverflowError)):
