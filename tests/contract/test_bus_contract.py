@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 from aiokafka.structs import TopicPartition
 
 from schedmate.infra.bus import sqlite_log
@@ -29,7 +30,7 @@ from schedmate.infra.bus.port import (
     TopologyMismatchError,
 )
 from schedmate.infra.bus.sqlite import SqliteBus
-from schedmate.infra.clock import SystemClock, SystemIds
+from schedmate.infra.clock import SeededRandom, SystemClock, SystemIds
 from schedmate.schemas.topology import Topic
 from schedmate.schemas.wire import Delivery, Record
 from tests.servers import shared
@@ -226,6 +227,12 @@ class TestKeysAndPartitions:
         for key, hashed in MURMUR2.items():
             assert murmur2(key) == hashed & 0xFFFFFFFF
             assert partition_of(key, 8) == (hashed & 0x7FFFFFFF) % 8
+
+    def test_it_is_the_client_s_own_for_keys_of_every_length(self, seed: int) -> None:
+        random = SeededRandom(seed)
+        for length in range(64):
+            key = bytes(int(random.uniform(0, 255.99)) for _ in range(length))
+            assert murmur2(key) == aiokafka_murmur2(key)
 
     def test_members_share_topics_of_equal_partitions_alike(self) -> None:
         shares = ranges({"a": ["x", "y"], "b": ["x", "y"], "c": ["x", "y"]}, {"x": 8, "y": 8})
