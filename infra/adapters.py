@@ -64,7 +64,7 @@ def make_blobs(settings: ServiceSettings, clock: Clock) -> Blobs:
         return FileBlobs(_local_path(settings, rest, "blobs"), clock)
     from schedmate.infra.blobs.gridfs import GridFsBlobs  # noqa: PLC0415 - see the module's docstring
 
-    return GridFsBlobs(mongo_url(settings, rest), settings.mongo_database, clock)
+    return GridFsBlobs(mongo_url(settings, rest), settings.mongo_database, clock, client=settings.mongo_client)
 
 
 def make_llm(settings: ServiceSettings) -> LanguageModel:
