@@ -51,7 +51,7 @@ def checked_body(body: Mapping[str, Json]) -> dict[str, Json]:
     """
     if not isinstance(body, Mapping):
         raise InvalidDocumentError(f"a document's body is an object, not {type(body).__name__}")
-    copy, size = _object(body, "body", 1)
+    copy, size = _object(body, (None, "body"), 1)
     if size > DOCUMENT_BYTES_MAX:
         raise DocumentTooLargeError(f"the document has {size} bytes (as BSON); a store takes {DOCUMENT_BYTES_MAX}")
     return copy
@@ -134,7 +134,11 @@ def _utf8_bytes(text: str, where: str) -> int:
         raise InvalidDocumentError(f"{where} holds half a surrogate pair, which is no text") from None
 
 
-def _object(value: Mapping[Any, Json], where: str, depth: int) -> tuple[dict[str, Json], int]:
+_Place = tuple[Any, str | int]
+"""Where a value stands: its parent's place, and its key or position. Only an error turns it into text."""
+
+
+def _object(value: Mapping[Any, Json], place: _Place, depth: int) -> tuple[dict[str, Json], int]:
     """Return a plain copy of an object and its size as BSON."""
     if depth > DEPTH_MAX:
         raise InvalidDocumentError(f"the body is nested deeper than {DEPTH_MAX} levels")
@@ -142,46 +146,66 @@ def _object(value: Mapping[Any, Json], where: str, depth: int) -> tuple[dict[str
     size = 5
     for key, item in value.items():
         if not isinstance(key, str):
-            raise InvalidDocumentError(f"a key in {where} is {type(key).__name__}, not a string")
-        copy[str(key)], item_size = _value(item, where, key, depth)
-        size += 2 + _utf8_bytes(key, "a key") + item_size
+            raise InvalidDocumentError(f"a key in {_told(place)} is {type(key).__name__}, not a string")
+        plain, item_size = _value(item, place, key, depth)
+        copy[key if type(key) is str else str(key)] = plain
+        size += 2 + item_size + (len(key) if key.isascii() else _utf8_bytes(key, "a key"))
         if not key.isidentifier():
             size += 2 * sum(key.count(mark) for mark in ".$%\0")  # written as three characters
     return copy, size
 
 
-def _array(value: Iterable[Json], where: str, depth: int) -> tuple[list[Json], int]:
+def _array(value: Iterable[Json], place: _Place, depth: int) -> tuple[list[Json], int]:
     if depth > DEPTH_MAX:
         raise InvalidDocumentError(f"the body is nested deeper than {DEPTH_MAX} levels")
     copy: list[Json] = []
     size = 5
     for position, item in enumerate(value):
-        plain, item_size = _value(item, where, position, depth)
+        plain, item_size = _value(item, place, position, depth)
         copy.append(plain)
         size += 2 + len(str(position)) + item_size
     return copy, size
 
 
-def _value(value: Json, where: str, place: str | int, depth: int) -> tuple[Json, int]:  # noqa: C901, PLR0911 - one branch a type
-    """Return a plain copy of a value and its size as BSON; `where` and `place` are for the message."""
-    if isinstance(value, str):
-        return (value if type(value) is str else str.__str__(value)), 5 + _utf8_bytes(value, f"{where}.{place}")
-    if value is None:
-        return None, 0
-    if isinstance(value, bool):
-        return value, 1
+def _value(value: Json, parent: _Place, key: str | int, depth: int) -> tuple[Json, int]:
+    """Return a plain copy of a value and its size as BSON."""
+    kind = type(value)
+    if kind is str and value.isascii():  # the commonest first: every write passes here, on the event loop
+        return value, 5 + len(value)
+    if kind is dict:
+        return _object(value, (parent, key), depth + 1)
+    if kind is list:
+        return _array(value, (parent, key), depth + 1)
+    if kind is int and -_INT32_MAX <= value <= _INT32_MAX:
+        return value, 4
+    if value is None or kind is bool:
+        return value, 0 if value is None else 1
+    return _other(value, (parent, key), depth)
+
+
+def _other(value: Json, place: _Place, depth: int) -> tuple[Json, int]:
+    """Numbers, text beyond ASCII, and what is a subclass of a JSON type."""
     if isinstance(value, int):
-        if -_INT32_MAX - 1 <= value <= _INT32_MAX:
-            return int(value), 4
-        if -_INT64_MAX - 1 <= value <= _INT64_MAX:
-            return int(value), 8
-        raise InvalidDocumentError(f"{where}.{place} is an integer beyond 64 bits; write it as a string")
+        if not -_INT64_MAX - 1 <= value <= _INT64_MAX:
+            raise InvalidDocumentError(f"{_told(place)} is an integer beyond 64 bits; write it as a string")
+        return int(value), 4 if -_INT32_MAX - 1 <= value <= _INT32_MAX else 8
     if isinstance(value, float):
-        if math.isfinite(value):
-            return float(value), 8
-        raise InvalidDocumentError(f"{where}.{place} is {value}, which JSON does not have; use null")
+        if not math.isfinite(value):
+            raise InvalidDocumentError(f"{_told(place)} is {value}, which JSON does not have; use null")
+        return float(value), 8
+    if isinstance(value, str):
+        return str.__str__(value), 5 + _utf8_bytes(value, "a text")
     if isinstance(value, Mapping):
-        return _object(value, f"{where}.{place}", depth + 1)
+        return _object(value, place, depth + 1)
     if isinstance(value, (list, tuple)):
-        return _array(value, f"{where}.{place}", depth + 1)
-    raise InvalidDocumentError(f"{where}.{place} is {type(value).__name__}, which JSON does not have")
+        return _array(value, place, depth + 1)
+    raise InvalidDocumentError(f"{_told(place)} is {type(value).__name__}, which JSON does not have")
+
+
+def _told(place: _Place | None) -> str:
+    """Return a place as text: `body.jobs.0.name`."""
+    parts: list[str] = []
+    while place is not None:
+        place, key = place
+        parts.append(str(key))
+    return ".".join(reversed(parts))

@@ -51,6 +51,7 @@ T = TypeVar("T")
 
 _WRITES_KEPT: Final = 8
 _IDS_PER_QUERY: Final = 500
+_PUTS_PER_COMMAND: Final = 200
 _CONTESTED_ROUNDS_MAX: Final = 20
 _DUPLICATE_KEY: Final = 11000
 _TOO_LARGE: Final = frozenset({10334, 17419, 17420})
@@ -175,10 +176,18 @@ class MongoStore:
     async def put_many(self, collection: str, bodies: Mapping[str, Mapping[str, Json]]) -> None:
         """`put` of several documents; those that break no unique index are written whatever happens to the others."""
         write = ObjectId()
-        waiting = {
-            doc_id: _upsert(doc_id, await self._fields(collection, doc_id, body), write)
+        puts = [
+            (doc_id, _upsert(doc_id, await self._fields(collection, doc_id, body), write))
             for doc_id, body in bodies.items()
-        }
+        ]
+        refused: list[str] = []
+        for begin in range(0, len(puts), _PUTS_PER_COMMAND):
+            refused += await self._put_some(collection, dict(puts[begin : begin + _PUTS_PER_COMMAND]), write)
+        if refused:
+            raise DuplicateKeyError(f"{collection}: a value that must be unique exists: {refused[0]}")
+
+    async def _put_some(self, collection: str, waiting: dict[str, UpdateOne], write: ObjectId) -> Sequence[str]:
+        """Write until each is written or breaks a unique index; return the messages of the broken ones."""
         refused: list[str] = []
         for _ in range(_CONTESTED_ROUNDS_MAX):
             if not waiting:
@@ -189,8 +198,7 @@ class MongoStore:
             waiting = {doc_id: waiting[doc_id] for doc_id in contested if doc_id not in mine}
         if waiting:
             raise StoreUnavailableError(f"{collection}: others keep writing {min(waiting)!r}")
-        if refused:
-            raise DuplicateKeyError(f"{collection}: a value that must be unique exists: {refused[0]}")
+        return refused
 
     async def delete(self, collection: str, doc_id: str, *, version: int | None = None) -> bool:
         """Remove a document (at `version`, when given).
