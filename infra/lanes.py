@@ -35,11 +35,20 @@ class _Item:
 
 
 class Lanes:
-    """Runs `work` on deliveries. What `work` raises is kept as `failure`: it has no business raising."""
+    """Runs `work` on deliveries. What `work` raises is kept as `failure`: it has no business raising.
 
-    def __init__(self, work: Callable[[Delivery], Awaitable[None]], concurrency: int) -> None:
+    `lane_of` names what is worked on one after another: the record's key, unless told otherwise.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Delivery], Awaitable[None]],
+        concurrency: int,
+        lane_of: Callable[[Delivery], bytes] | None = None,
+    ) -> None:
         self._work = work
         self._concurrency = concurrency
+        self._lane_of = lane_of or _key
         self._lanes: dict[bytes, deque[_Item]] = {}
         self._waiting: deque[bytes] = deque()  # keys that have something to begin
         self._tasks: dict[asyncio.Future[None], Progress] = {}
@@ -52,7 +61,7 @@ class Lanes:
         progress.unfinished[delivery.offset] = None
         self.in_flight += 1
         self.in_flight_bytes += len(delivery.record.value)
-        key = delivery.record.key
+        key = self._lane_of(delivery)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = deque()
@@ -110,3 +119,7 @@ class Lanes:
     def _leave(self, item: _Item) -> None:
         self.in_flight -= 1
         self.in_flight_bytes -= len(item.delivery.record.value)
+
+
+def _key(delivery: Delivery) -> bytes:
+    return delivery.record.key

@@ -82,12 +82,14 @@ class GroupRunner:
         drain_timeout_s: float = 5.0,
         handler_timeout_s: float = 60.0,
         skip: Callable[[Record], bool] | None = None,
+        lane_of: Callable[[Delivery], bytes] | None = None,
     ) -> None:
         """Take what `run` needs.
 
         Args:
             handler: event in, events out; may be called again for the same event.
             skip: drops a record by its headers, before it is decoded.
+            lane_of: names what is handled one after another; a record's key, unless the handler needs less order than that.
             concurrency: keys handled at once.
             in_flight_max: deliveries accepted and not yet finished, beyond which partitions are paused; the same for bytes.
             attempts_max: calls of the handler for one event, before it is dead-lettered.
@@ -108,7 +110,7 @@ class GroupRunner:
         self._handler_timeout_s = handler_timeout_s
         self._consumer: GroupConsumer | None = None
         self._progress: dict[Partition, Progress] = {}
-        self._lanes = Lanes(self._work, concurrency)
+        self._lanes = Lanes(self._work, concurrency, lane_of)
         self._paused = False
         self._committed_at = 0.0
         self._lag_at = float("-inf")
