@@ -28,6 +28,13 @@ PROJECTED: Final = tuple(topic for topic, readers in READERS.items() if SERVICE 
 """Topics that the read model is made of."""
 
 
+def lane_of(delivery: Delivery) -> bytes:
+    """Name what the read model takes one after another: log chunks of a job. All else it folds in any order, together."""
+    if delivery.topic == LogChunked.TOPIC:
+        return b"log/" + delivery.record.key
+    return f"{delivery.topic}/{delivery.partition}/{delivery.offset}".encode()
+
+
 class ProjectionHandler:
     """Folds every event into the read model, and takes in log chunks."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from schedmate.infra.store.port import Json
 from schedmate.schemas.events import (
@@ -29,6 +29,16 @@ from schedmate.services.ingest.projection import View, with_call
 
 FAULTS_KEPT: Final = 20
 
+_WORDS: Final[dict[type[NodeDecision], tuple[str, str | None]]] = {
+    NodeCordoned: ("mark", "cordoned"),
+    NodeDrained: ("mark", "drained"),
+    NodeUncordoned: ("mark", None),
+    NodeLost: ("away", "lost"),
+    NodeUnreachable: ("away", "silent"),
+    NodeJoined: ("away", None),
+}
+"""What a decision says a word about (may it be used, is it there), and the word."""
+
 _ORDERS: Final = (MemberAssigned, MemberStopOrdered, MemberReleased)
 
 
@@ -45,7 +55,7 @@ def node_of(event: Event) -> str | None:
 
 def fold_node(view: View | None, node: str, envelope: Envelope[Event]) -> View:
     """Return the node's document after an event; the very same object when the event adds nothing."""
-    before: View = view if view is not None else {"node": node, "place": [-1, -1], "mark": None}
+    before: View = view if view is not None else {"node": node}
     event = envelope.event
     if isinstance(event, NodeReported):
         return _reported(before, event)
@@ -73,27 +83,16 @@ def _reported(view: View, event: NodeReported) -> View:
 
 
 def _decided(view: View, event: NodeDecision) -> View:
-    place = [event.seq, event.index]
-    if view.get("pool", event.pool) == event.pool and place <= list(view["place"]):
+    """Keep the newest word on whether the node may be used, and the newest on whether it is there; each by its place."""
+    if type(event) not in _WORDS:
         return view
-    after: dict[str, Any] = {**view, "place": place}
-    after.setdefault("pool", event.pool)
-    match event:
-        case NodeLost():
-            after |= {"away": "lost", "away_at": event.decided_at, "away_why": event.why}
-        case NodeUnreachable():
-            after |= {"away": "silent", "away_at": event.decided_at, "away_why": event.why}
-        case NodeJoined():
-            after["away"] = None
-        case NodeCordoned():
-            after |= {"mark": "cordoned", "mark_why": event.why}
-        case NodeDrained():
-            after |= {"mark": "drained", "mark_why": event.why}
-        case NodeUncordoned():
-            after |= {"mark": None, "mark_why": ""}
-        case _:
-            pass
-    return after
+    name, state = _WORDS[type(event)]
+    place = [event.seq, event.index]
+    known = view.get(name)
+    if known is not None and known["pool"] == event.pool and place <= list(known["place"]):
+        return view
+    word = {"state": state, "why": event.why, "at": event.decided_at, "pool": event.pool, "place": place}
+    return {**view, "pool": view.get("pool", event.pool), name: word}
 
 
 def _fault(view: View, event: NodeFaultObserved) -> View:

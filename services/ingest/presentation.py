@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from schedmate.infra.store.port import Document, Json
 from schedmate.infra.telemetry.tracing import trace_id
+from schedmate.schemas.events import JobAssigned, JobDecision, JobStarted
 from schedmate.schemas.reasons import EXPLANATIONS, Reason
-from schedmate.schemas.states import JobState
+from schedmate.schemas.states import TERMINAL, JobState
 from schedmate.services.ingest import models
 from schedmate.services.ingest.access import Principal
 from schedmate.services.ingest.node_projection import resends
@@ -22,7 +23,6 @@ _ASKED: Final = (
     "name", "tenant", "user", "pool", "gpus", "nodes", "gpu_type", "gpu_memory_gib", "priority", "time_limit_s", "retries",
     "command", "script_bytes", "env_names", "workdir", "bundle", "entry", "checkpoint_dir",
 )  # fmt: skip
-_SAME: Final = ("run_id", "not_before", "why_there", "policy", "resume_from", "category", "proposed_change", "cancel")
 
 
 def job_view(view: View, now: float) -> models.JobView:
@@ -32,10 +32,12 @@ def job_view(view: View, now: float) -> models.JobView:
     members = _members(view)
     reason, detail, reasoned = _reason(view, state)
     started_at = _started_at(view, members)
+    assigned, last = _last(view, JobAssigned), _newest(view)
     return models.JobView.model_validate(
         {
             **{name: asked[name] for name in _ASKED if name in asked},
-            **{name: view[name] for name in _SAME if view.get(name) is not None},
+            **{name: assigned.get(name) for name in ("run_id", "why_there", "policy")},
+            **{name: last.get(name) for name in ("not_before", "category", "proposed_change")},
             "job_id": view["job_id"],
             "state": state,
             "reason": reason,
@@ -45,21 +47,34 @@ def job_view(view: View, now: float) -> models.JobView:
             "attempt": view["attempt"],
             "submitted_at": view["submitted_at"],
             "started_at": started_at,
-            "ended_at": view.get("ended_at"),
-            "wait_s": _wait_s(view, state, now),
-            "run_s": _run_s(view, state, started_at, members, now),
+            "ended_at": last["decided_at"] if state in TERMINAL else None,
+            "wait_s": _wait_s(view, now),
+            "run_s": _run_s(state, started_at, last, members, now),
             "gpus_total": asked["gpus"] * asked["nodes"],
-            "placements": view.get("placements", []),
-            "predicted": _predicted(view),
-            "foretold": dict(view["foretold"]) if view.get("foretold") is not None else None,
+            "placements": assigned.get("placements", []),
+            "resume_from": last.get("resume_from", assigned.get("resume_from")),
+            "predicted": _predicted(view, assigned),
             "progress": view.get("progress"),
             "diagnosis": view.get("diagnosis"),
             "analysis": view.get("analysis"),
+            "cancel": view.get("cancel"),
             "members": members,
             "exit_codes": {str(m["member"]): m.get("exit_code") for m in members if m.get("ended_at") is not None},
             "trace_id": trace_id(view.get("traceparent")) or None,
         }
     )
+
+
+def _newest(view: View) -> Mapping[str, Any]:
+    """Return the newest decision; empty before the first."""
+    decisions: Sequence[Mapping[str, Any]] = view.get("history", ())
+    return decisions[-1] if decisions else {}
+
+
+def _last(view: View, kind: type[JobDecision]) -> Mapping[str, Any]:
+    """Return the newest decision of a kind; empty when there was none."""
+    decisions: Sequence[Mapping[str, Any]] = view.get("history", ())
+    return next((one for one in reversed(decisions) if one["type"] == kind.ce_type()), {})
 
 
 def history(view: View) -> models.JobHistory:
@@ -71,7 +86,7 @@ def history(view: View) -> models.JobHistory:
     )
 
 
-def why_recorded(view: View, now: float) -> models.Why:
+def why_recorded(view: View) -> models.Why:
     """Return why a job stands where it stands, as last recorded."""
     state = JobState(view["state"])
     reason, detail, reasoned = _reason(view, state)
@@ -83,7 +98,7 @@ def why_recorded(view: View, now: float) -> models.Why:
         detail=detail,
         queue_position=reasoned.get("queue_position"),
         unblocks=reasoned.get("unblocks"),
-        at=reasoned.get("at", view.get("since", now)),
+        at=reasoned.get("at", _newest(view).get("decided_at", view["submitted_at"])),
         source="recorded",
     )
 
@@ -137,38 +152,42 @@ def _members(view: View) -> list[dict[str, Any]]:
 
 def _started_at(view: View, members: Sequence[Mapping[str, Any]]) -> float | None:
     """Return when the newest started attempt began: what its members say is nearer than when the log took note."""
-    decided = view.get("started_at")
     told = [m["started_at"] for m in members if m.get("started_at") is not None]
     runs: Mapping[str, Any] = view.get("runs", {})
     if told and str(view["attempt"]) in runs:
         return float(min(told))
-    return decided
+    return _last(view, JobStarted).get("decided_at")
 
 
-def _wait_s(view: View, state: JobState, now: float) -> float:
-    waited_s = float(view.get("waited_s", 0.0))
-    return waited_s + (max(0.0, now - view["since"]) if state in _WAITING and "since" in view else 0.0)
+def _wait_s(view: View, now: float) -> float:
+    """Return the seconds in which the job waited or was being started, over all attempts."""
+    waited_s, state, since = 0.0, JobState.SUBMITTED, view["submitted_at"]
+    for decision in view.get("history", ()):
+        if state in _WAITING:
+            waited_s += max(0.0, decision["decided_at"] - since)
+        state, since = JobState(decision["state"]), decision["decided_at"]
+    return waited_s + (max(0.0, now - since) if state in _WAITING else 0.0)
 
 
 def _run_s(
-    view: View, state: JobState, started_at: float | None, members: Sequence[Mapping[str, Any]], now: float
+    state: JobState, started_at: float | None, last: Mapping[str, Any], members: Sequence[Mapping[str, Any]], now: float
 ) -> float | None:
     if started_at is None:
         return None
     if state in _RUNNING:
         return max(0.0, now - started_at)
     ends = [m["ended_at"] for m in members if m.get("ended_at") is not None]
-    ended_at = max(ends) if ends else view.get("ended_at")
+    ended_at = max(ends) if ends else last["decided_at"] if state in TERMINAL else None
     return max(0.0, ended_at - started_at) if ended_at is not None else None
 
 
-def _predicted(view: View) -> Mapping[str, Any] | None:
+def _predicted(view: View, assigned: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the newest estimate; without any, what the assignment was made on."""
     if (estimate := view.get("estimate")) is not None:
         return dict(estimate)
-    if view.get("assigned_basis") is None:
+    if assigned.get("predicted_basis") is None:
         return None
-    return {"p50_s": view.get("assigned_p50_s"), "basis": view["assigned_basis"], "revision": 0}
+    return {"p50_s": assigned.get("predicted_p50_s"), "basis": assigned["predicted_basis"], "revision": 0}
 
 
 # --- nodes, pools, dead letters ---------------------------------------------------------------------------------------
@@ -213,10 +232,11 @@ def _seen(job_id: str | None, sees: Mapping[str, bool]) -> str | None:
 
 
 def _node_state(node: View, report: Mapping[str, Any] | None, now: float) -> tuple[str, str]:
-    if node.get("away") is not None and (report is None or report["at"] <= node["away_at"]):
-        return node["away"], node.get("away_why", "")
-    if node.get("mark") is not None:
-        return node["mark"], node.get("mark_why", "")
+    away, mark = node.get("away", {}), node.get("mark", {})
+    if away.get("state") is not None and (report is None or report["at"] <= away["at"]):
+        return away["state"], away["why"]
+    if mark.get("state") is not None:
+        return mark["state"], mark["why"]
     if report is None:
         return "unknown", "the node has never reported"
     if report["stopping"]:

@@ -7,6 +7,7 @@ that came last. A document may start from any event; without the job itself it i
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -16,13 +17,9 @@ from schedmate.schemas.events import (
     EstimateBasis,
     Event,
     JobAnalyzed,
-    JobAssigned,
     JobCancelRequested,
     JobDecision,
-    JobFailed,
     JobReasoned,
-    JobRequeued,
-    JobStarted,
     JobSubmitted,
     ProgressObserved,
     RunDiagnosed,
@@ -40,7 +37,6 @@ ATTEMPTS_KEPT: Final = 3
 CALLS_KEPT: Final = 20
 UNKNOWN_CATEGORY: Final = "UNKNOWN"
 
-_WAITING: Final = frozenset({JobState.SUBMITTED.value, JobState.QUEUED.value, JobState.ASSIGNED.value})
 _TERMINAL: Final = frozenset(state.value for state in TERMINAL)
 
 View = Mapping[str, Json]
@@ -105,16 +101,12 @@ def _keyed(view: View) -> View:
 def _submitted(view: View, event: JobSubmitted, envelope: Envelope[Event]) -> View:
     if is_known(view):
         return view
-    since = view.get("since", event.submitted_at)
-    waited_s = view.get("waited_s", 0.0) + max(0.0, view.get("waited_from", event.submitted_at) - event.submitted_at)
     return {
-        **{key: value for key, value in view.items() if key != "waited_from"},
+        **view,
         "asked": asked(event.spec),
         "pool": event.pool,
         "submitted_at": event.submitted_at,
         "traceparent": envelope.traceparent,
-        "since": since,
-        "waited_s": waited_s,
     }
 
 
@@ -126,60 +118,43 @@ def asked(spec: JobSpec) -> dict[str, Json]:
     return kept
 
 
+def place_of(decision: Mapping[str, Json]) -> list[int]:
+    """Return a decision's place in its pool's log."""
+    return [decision["seq"], decision["index"]]
+
+
 def _decided(view: View, event: JobDecision, envelope: Envelope[Event]) -> View:
+    """Put a decision where it belongs among the others; where the job stands is what the last of them says."""
     place = [event.seq, event.index]
-    if place <= list(view["place"]):
+    history: list[Json] = view.get("history", [])
+    at = bisect_left(history, place, key=place_of)
+    left_out = view.get("left_out")
+    if (at < len(history) and place_of(history[at]) == place) or (left_out and left_out[0] <= place <= left_out[1]):
         return view
+    entry = event.model_dump(mode="json", exclude={"job_id", "pool"}, exclude_none=True)
+    entry |= {"type": event.ce_type(), "id": envelope.id}
+    history = _with_newest_placements([*history[:at], entry, *history[at:]])
+    newest = history[-1]
     after: dict[str, Any] = {
         **view,
         "pool": event.pool,
-        "place": place,
-        "state": event.state.value,
-        "reason": event.reason.value,
-        "detail": event.detail,
-        "attempt": event.attempt,
-        "since": event.decided_at,
-        "history": _history(view, event, envelope),
+        "place": place_of(newest),
+        **{name: newest[name] for name in ("state", "reason", "detail", "attempt")},
+        "history": history,
     }
-    if view["state"] in _WAITING:
-        if "since" in view:
-            after["waited_s"] = view.get("waited_s", 0.0) + max(0.0, event.decided_at - view["since"])
-        else:  # the job itself is not here yet: it will add what lies between its submission and this
-            after["waited_from"] = event.decided_at
-            after["waited_s"] = 0.0
-    if isinstance(event, JobAssigned):
-        after.update(
-            run_id=event.run_id,
-            placements=[p.model_dump(mode="json") for p in event.placements],
-            why_there=event.why_there,
-            policy=event.policy,
-            assigned_p50_s=event.predicted_p50_s,
-            assigned_basis=event.predicted_basis,
-            resume_from=event.resume_from,
-        )
-        after.pop("started_at", None)
-        after.pop("not_before", None)
-    if isinstance(event, JobStarted):
-        after["started_at"] = event.decided_at
-    if isinstance(event, JobRequeued):
-        after["not_before"] = event.not_before
-        after["resume_from"] = event.resume_from
-    if isinstance(event, JobFailed):
-        after["category"] = event.category
-        after["proposed_change"] = event.proposed_change
-    if event.state in TERMINAL:
-        after["ended_at"] = event.decided_at
-        after.pop("not_before", None)
+    if len(history) > HISTORY_LEN_MAX:  # the beginning and the newest tell most
+        gone = history[HISTORY_LEN_MAX // 2]
+        first, last = left_out or (place_of(gone), place_of(gone))
+        after["left_out"] = [min(first, place_of(gone)), max(last, place_of(gone))]
+        after["history"] = [one for one in history if one is not gone]
     return after
 
 
-def _history(view: View, event: JobDecision, envelope: Envelope[Event]) -> list[Json]:
-    entry = event.model_dump(mode="json", exclude={"job_id", "pool", "similar"}, exclude_none=True)
-    entry["type"] = event.ce_type()
-    entry["id"] = envelope.id
-    history = [*view.get("history", ()), entry]
-    if len(history) > HISTORY_LEN_MAX:  # the beginning and the newest tell most
-        history = [*history[: HISTORY_LEN_MAX // 2], *history[-HISTORY_LEN_MAX // 2 :]]
+def _with_newest_placements(history: list[Json]) -> list[Json]:
+    """Keep the placements of the newest assignment only: a large gang has thousands."""
+    assigned = [n for n, one in enumerate(history) if "placements" in one]
+    for number in assigned[:-1]:
+        history[number] = {name: value for name, value in history[number].items() if name != "placements"}
     return history
 
 

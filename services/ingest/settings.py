@@ -64,7 +64,7 @@ class IngestSettings(ServiceSettings):
         default=15.0, gt=0, description="Longest silence on a stream before a comment is sent."
     )
     projection_concurrency: int = Field(
-        default=256, ge=1, le=10_000, description="Jobs and nodes that the read model handles at once."
+        default=500, ge=1, le=10_000, description="Events that the read model handles at once."
     )
     token_cache_s: float = Field(
         default=5.0, ge=0, description="How long a token's check is remembered, and a revoked one still works."

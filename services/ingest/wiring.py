@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -17,10 +17,11 @@ from schedmate.infra.bundles import BundleLimits
 from schedmate.infra.bus.port import BusError, EventBus
 from schedmate.infra.clock import Clock, Ids, Random, SystemClock, SystemIds, SystemRandom
 from schedmate.infra.health import StartError
-from schedmate.infra.runner import GroupRunner, current_delivery
+from schedmate.infra.runner import GroupRunner, Handler, current_delivery
 from schedmate.infra.store.port import Store, StoreError
 from schedmate.infra.telemetry import names
 from schedmate.infra.telemetry.metrics import Metrics
+from schedmate.schemas.wire import Delivery
 from schedmate.services.ingest import bundles as bundle_space
 from schedmate.services.ingest import log_extents, tokens
 from schedmate.services.ingest.access import DEFAULT_TENANT, Scope, is_loopback
@@ -30,7 +31,7 @@ from schedmate.services.ingest.bundles import Bundles
 from schedmate.services.ingest.decision_stream import DecisionStream
 from schedmate.services.ingest.following import Follower
 from schedmate.services.ingest.gate import Gate
-from schedmate.services.ingest.handlers import PROJECTED, REQUESTS, SERVICE, ProjectionHandler, RequestsHandler
+from schedmate.services.ingest.handlers import PROJECTED, REQUESTS, SERVICE, ProjectionHandler, RequestsHandler, lane_of
 from schedmate.services.ingest.leader import Leaders
 from schedmate.services.ingest.limits import RateLimiter
 from schedmate.services.ingest.log_store import LogStore
@@ -185,16 +186,24 @@ class Ingest:
         """Drop the read model and fold it anew, here and in every other instance; return its generation."""
         return await self.context.read_model.rebuild()
 
-    def _runner(self, group: str, topics: tuple[str, ...], handler: object, concurrency: int) -> GroupRunner:
+    def _runner(
+        self,
+        group: str,
+        topics: tuple[str, ...],
+        handler: Handler,
+        concurrency: int,
+        lane_of: Callable[[Delivery], bytes] | None = None,
+    ) -> GroupRunner:
         return GroupRunner(
             self.context.bus,
             group=group,
             topics=topics,
-            handler=handler,  # type: ignore[arg-type]
+            handler=handler,
             service=SERVICE,
             clock=self._clock,
             random=self._random,
             concurrency=concurrency,
+            lane_of=lane_of,
         )
 
     # --- what runs beside the API -------------------------------------------------------------------------------------
@@ -207,7 +216,7 @@ class Ingest:
             generation = await self._generation(stop)
             ending = asyncio.Event()
             self._view = self._runner(
-                f"{VIEW_GROUP}-{generation}", PROJECTED, handler.handle, self._settings.projection_concurrency
+                f"{VIEW_GROUP}-{generation}", PROJECTED, handler.handle, self._settings.projection_concurrency, lane_of
             )
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._view.run(ending), name="read model")

@@ -18,7 +18,7 @@ from schedmate.schemas.states import JobState
 from schedmate.schemas.topology import topology
 from schedmate.schemas.wire import Envelope
 from schedmate.services.ingest.read_model import Coalescer, ReadModel
-from tests.ingesting import decided, exited, ingesting, reported, running, started, submitted
+from tests.ingesting import chunk, decided, enveloped, exited, ingesting, reported, running, started, submitted
 from tests.waiting import eventually
 
 S = JobState
@@ -218,6 +218,23 @@ async def test_a_running_instance_folds_what_is_on_the_bus_and_can_be_rebuilt(tm
         assert submitted_job in await documents(under_test.store)
         await eventually(settled, 15)
         await eventually(lambda: all(under_test.ingest.ready().values()))
+
+
+@pytest.mark.localhost
+async def test_many_events_of_one_job_are_few_writes_and_its_log_chunks_stay_in_order(tmp_path: Path) -> None:
+    async with ingesting(tmp_path) as under_test:
+        writes: list[str] = []
+        _count(under_test.store, "replace", writes)
+        events = [decided(job(1), S.QUEUED, n) for n in range(1, 200)]
+        chunks = [enveloped(chunk(job(1), n * 10, b"%09d\n" % n)) for n in range(300)]
+        await under_test.publish(submitted(job(1)), *events, *chunks)
+        async with running(under_test):
+            await eventually(lambda: under_test.ingest.ready()["caught_up"], 15)
+            history = (await under_test.http.get(f"/v1/jobs/{job(1)}/events")).json()["decisions"]
+            assert [one["seq"] for one in history] == list(range(1, 200))
+            assert len(writes) < 20
+            log = (await under_test.http.get(f"/v1/jobs/{job(1)}/log", params={"attempt": 1})).json()
+            assert log["text"] == "".join(f"{n:09d}\n" for n in range(300))
 
 
 @pytest.mark.localhost

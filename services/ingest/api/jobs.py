@@ -249,7 +249,7 @@ async def get_job_why(job_id: str, context: Ctx, principal: Reader) -> models.Wh
             return presentation.why_from_leader(view, answer, now)
         except ValueError:
             context.leaders.note_senseless(view["pool"])
-    return presentation.why_recorded(view, now)
+    return presentation.why_recorded(view)
 
 
 @router.post(
