@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from schedmate.infra.bus.memory import MemoryBus
+from schedmate.infra.bus.port import EventBus, Partition
 from schedmate.infra.clock import Clock, SystemClock
 from schedmate.infra.gpus.scripted import ScriptedGpus
 from schedmate.infra.processes.port import MemberKey, Processes
@@ -38,11 +39,118 @@ from tests.waiting import eventually
 
 E = TypeVar("E", bound=Event)
 
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SPEC = JobSpec(name="bench", command=("true",), tenant="t", user="u", pool="default")
 
 
 def spec(*command: str, **fields: Any) -> JobSpec:
     return SPEC.model_copy(update={"command": command, **fields})
+
+
+class Talk:
+    """The dispatcher's side of a conversation with one node, on any bus: gives orders, and reads what the node says."""
+
+    def __init__(self, bus: EventBus, node: str) -> None:
+        self._bus = bus
+        self._node = node
+        self._place = itertools.count(1)
+        self._assigned: dict[MemberKey, MemberAssigned] = {}
+        self._events: list[Event] = []
+        self._offsets: dict[Partition, int] = {}
+
+    async def assign(
+        self,
+        job_spec: JobSpec,
+        gpus: Sequence[int] = (0,),
+        *,
+        job_id: str | None = None,
+        attempt: int = 1,
+        **fields: Any,
+    ) -> MemberKey:
+        """Tell the node to start a member, and return its key."""
+        seq = next(self._place)
+        job_id = job_id or ids.derived("bench-job", self._node, seq)
+        event = MemberAssigned(
+            **{
+                "pool": "default",
+                "seq": seq,
+                "index": 0,
+                "term": 1,
+                "node": self._node,
+                "session": fields.get("session") or (await self.reports())[-1].session,
+                "job_id": job_id,
+                "run_id": ids.run_id(job_id, attempt),
+                "attempt": attempt,
+                "member": 0,
+                "members": 1,
+                "gpus": tuple(gpus),
+                "spec": job_spec,
+                "master_addr": "127.0.0.1",
+                "master_port": 20000,
+                **fields,
+            }
+        )
+        key = MemberKey(event.run_id, event.member)
+        self._assigned[key] = event
+        await self.say(event)
+        return key
+
+    async def order_stop(self, key: MemberKey, grace_s: float = 5.0) -> None:
+        await self.say(MemberStopOrdered(**self._order(key), grace_s=grace_s))
+
+    async def release(self, key: MemberKey) -> None:
+        await self.say(MemberReleased(**self._order(key)))
+
+    async def say(self, *events: Event) -> None:
+        source = "schedmate/dispatcher"
+        await self._bus.publish(
+            [encode(Envelope(ids.derived("bench", repr(e)), source, 1.0, e, TRACEPARENT)) for e in events]
+        )
+
+    def place_of(self, key: MemberKey) -> int:
+        """Return the seq of a member's assignment."""
+        return self._assigned[key].seq
+
+    async def heard(self, kind: type[E]) -> list[E]:
+        """Return all events of a kind that anybody has published."""
+        await self._listen()
+        return [e for e in self._events if isinstance(e, kind)]
+
+    async def reports(self) -> list[NodeReported]:
+        return sorted(await self.heard(NodeReported), key=lambda r: (r.session, r.report_no))
+
+    async def reported(self, condition: Any) -> NodeReported | None:
+        """Return the latest report if the condition holds for it."""
+        return next((r for r in (await self.reports())[-1:] if condition(r)), None)
+
+    async def started(self, key: MemberKey) -> RunStarted:
+        return await eventually(lambda: self._of(RunStarted, key), 20)
+
+    async def exited(self, key: MemberKey) -> RunExited:
+        return await eventually(lambda: self._of(RunExited, key), 20)
+
+    async def end_of(self, key: MemberKey) -> RunExited | RunRefused | None:
+        return await self._of(RunExited, key) or await self._of(RunRefused, key)
+
+    async def _of(self, kind: type[Any], key: MemberKey) -> Any:
+        return next((e for e in await self.heard(kind) if (e.run_id, e.member) == (key.run_id, key.member)), None)
+
+    async def _listen(self) -> None:
+        for topic in (RunStarted.TOPIC, NodeReported.TOPIC, LogChunked.TOPIC):
+            for number in range(await self._bus.partitions(topic)):
+                self._offsets.setdefault(Partition(topic, number), 0)
+        reader = self._bus.reader(self._offsets)
+        await reader.start()
+        try:
+            while deliveries := await reader.poll(1000, 0.0):
+                self._events += [decode(d.record).event for d in deliveries]
+            self._offsets = dict(reader.position())
+        finally:
+            await reader.stop()
+
+    def _order(self, key: MemberKey) -> dict[str, Any]:
+        same = self._assigned[key].model_dump(include={"pool", "term", "node", "job_id", "run_id", "attempt", "member"})
+        return {**same, "seq": next(self._place), "index": 0}
 
 
 class Bench:
@@ -62,7 +170,8 @@ class Bench:
             **{"lease_s": 30.0, "report_interval_s": 0.2, "tick_s": 0.02, "gpu_poll_s": 0.05, **settings},
         )
         self.processes: Processes = RealProcesses(self.settings.node_dir)
-        self.place = itertools.count(1)
+        self.talk = Talk(self.bus, node)
+        self.assign, self.order_stop, self.release = self.talk.assign, self.talk.order_stop, self.talk.release
         self.worker: Worker | None = None
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -100,66 +209,8 @@ class Bench:
             await self.worker.close()
         self._task = None
 
-    # --- orders -------------------------------------------------------------------------------------------------------
-
     def session(self) -> int:
         return self.reports()[-1].session
-
-    async def assign(
-        self,
-        job_spec: JobSpec,
-        gpus: Sequence[int] = (0,),
-        *,
-        job_id: str | None = None,
-        attempt: int = 1,
-        **fields: Any,
-    ) -> MemberKey:
-        """Tell the node to start a member, and return its key."""
-        seq = next(self.place)
-        job_id = job_id or ids.derived("bench-job", self.settings.node, seq)
-        run_id = ids.run_id(job_id, attempt)
-        event = MemberAssigned(
-            **{
-                "pool": "default",
-                "seq": seq,
-                "index": 0,
-                "term": 1,
-                "node": self.settings.node,
-                "session": self.session(),
-                "job_id": job_id,
-                "run_id": run_id,
-                "attempt": attempt,
-                "member": 0,
-                "members": 1,
-                "gpus": tuple(gpus),
-                "spec": job_spec,
-                "master_addr": "127.0.0.1",
-                "master_port": 20000,
-                **fields,
-            }
-        )
-        await self.say(event)
-        return MemberKey(event.run_id, event.member)
-
-    async def order_stop(self, key: MemberKey, grace_s: float = 5.0) -> None:
-        await self.say(MemberStopOrdered(**self._order(key), grace_s=grace_s))
-
-    async def release(self, key: MemberKey) -> None:
-        await self.say(MemberReleased(**self._order(key)))
-
-    async def say(self, *events: Event) -> None:
-        traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-        await self.bus.publish(
-            [
-                encode(Envelope(ids.derived("bench", repr(e)), "schedmate/dispatcher", 1.0, e, traceparent))
-                for e in events
-            ]
-        )
-
-    def _order(self, key: MemberKey) -> dict[str, Any]:
-        assigned = next(e for e in self.all(MemberAssigned) if (e.run_id, e.member) == (key.run_id, key.member))
-        same = assigned.model_dump(include={"pool", "term", "node", "job_id", "run_id", "attempt", "member"})
-        return {**same, "seq": next(self.place), "index": 0}
 
     # --- what it says -------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from schedmate.schemas.job import Identifier
 
 NEVER_S: Final = 10 * 365 * 86400.0
 """What the report of a node whose lease never runs out says, in seconds."""
+LABEL: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 REPORT_INTERVAL_MAX_S: Final = 5.0
 REPORTS_PER_LEASE: Final = 6
 
@@ -29,7 +30,9 @@ class WorkerSettings(ServiceSettings):
 
     health_port: int = health_port_field(8476)
 
-    node: Identifier = Field(default_factory=_host_name, description="Name of this node; unique in the cluster.")
+    node: Identifier = Field(
+        default="", description="Name of this node, unique in the cluster; without it, the host's name."
+    )
     pool: Identifier = Field(default="default", description="Pool that the node belongs to.")
     address: str | None = Field(
         default=None,
@@ -41,7 +44,9 @@ class WorkerSettings(ServiceSettings):
     gpus: int | None = Field(
         default=None, ge=0, le=1024, description="GPUs of the node; without it, those that NVML shows."
     )
-    gpu_type: Identifier | None = Field(default=None, description="Type of the GPUs; without it, what NVML says.")
+    gpu_type: str | None = Field(
+        default=None, pattern=LABEL, description="Type of the GPUs; without it, what NVML says, or `gpu`."
+    )
     gpu_memory_mib: int | None = Field(default=None, ge=1, description="Memory of each declared GPU, MiB.")
     gpu_idle_memory_mib: int = Field(
         default=1024, ge=0, description="A GPU that uses no more than this is idle (where memory is measured)."
@@ -96,6 +101,11 @@ class WorkerSettings(ServiceSettings):
     log_backlog_bytes: int = Field(
         default=4 << 20, ge=4096, description="Output of a member that may wait; beyond it the middle becomes a gap."
     )
+
+    @field_validator("node", mode="before")
+    @classmethod
+    def _host_by_default(cls, value: object) -> object:
+        return value or _host_name()
 
     @field_validator("lease_s", mode="before")
     @classmethod

@@ -7,6 +7,7 @@ import hashlib
 import os
 import pwd
 import shutil
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, Protocol
@@ -14,6 +15,7 @@ from typing import Final, Protocol
 import httpx
 
 from schedmate.infra.blobs.port import BlobError, Blobs
+from schedmate.infra.bundles import BundleError, BundleLimits, open_bundle
 from schedmate.infra.processes.files import FileLock, LockedError
 
 SPACE: Final = "bundles"
@@ -101,7 +103,7 @@ class Sources:
         if self._bundles is None:
             raise SourceError("no place to fetch bundles from: set `api`")
         self._cache.mkdir(parents=True, exist_ok=True)
-        temporary = self._cache / f"{sha256}.{os.getpid()}.tmp"
+        temporary = _new_file(self._cache, sha256)  # a name of its own: jobs may fetch the same side by side
         try:
             await self._download(sha256, temporary)
             temporary.rename(path)
@@ -142,8 +144,6 @@ class Sources:
             return
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        from schedmate.infra.bundles import BundleError, BundleLimits, open_bundle  # noqa: PLC0415 - read rarely
-
         try:
             with open_bundle(bundle, BundleLimits()) as opened:
                 opened.unpack_into(temporary)
@@ -151,7 +151,14 @@ class Sources:
             raise SourceError(f"{bundle.name} cannot be unpacked: {error}") from error
         if self._owner is not None:
             give_to(temporary, self._owner)
+        target.parent.mkdir(parents=True, exist_ok=True)
         temporary.rename(target)
+
+
+def _new_file(directory: Path, prefix: str) -> Path:
+    handle, name = tempfile.mkstemp(dir=directory, prefix=f"{prefix}.")
+    os.close(handle)
+    return Path(name)
 
 
 def give_to(directory: Path, user: str) -> None:

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from schedmate.infra.bus.sqlite import SqliteBus
-from schedmate.infra.clock import SystemClock
+from schedmate.infra.clock import SeededRandom, SystemClock
+from schedmate.infra.processes.port import MemberKey
+from schedmate.schemas.events import NodeReported, RunExited
 from schedmate.schemas.topology import topology
 from tests.journal_checker import check_directories
 from tests.waiting import eventually
@@ -112,6 +114,40 @@ async def test_a_worker_that_is_killed_again_and_again_loses_nothing(tmp_path: P
     verdict = check_directories([tmp_path])
     assert verdict.violations == []
     assert len(verdict.lives) == 5
+
+
+@pytest.mark.slow
+async def test_killed_at_random_moments_every_assignment_has_one_outcome_and_the_journal_holds(
+    tmp_path: Path, seed: int
+) -> None:
+    """Killed as it starts, runs and ends its members: each assignment ends, is refused, or is missing from a report that is past it."""
+    chance = SeededRandom(seed)
+    async with node_on(tmp_path) as node:
+        await node.up()
+        keys = []
+        for number in range(24):
+            command = f"sleep {chance.uniform(0.0, 0.4):.2f}; echo out; exit {number}"
+            keys.append((number, await node.talk.assign(spec("sh", "-c", command), gpus=(number % 2,))))
+            await asyncio.sleep(chance.uniform(0.0, 0.4))
+            if number % 3 == 2:
+                node.signal(signal.SIGKILL)
+                await node.up()
+        for number, key in keys:
+
+            async def outcome(key: Any = key) -> Any:
+                return await node.talk.end_of(key) or await node.talk.reported(lambda r: _is_missing(r, node.talk, key))
+
+            end = await eventually(outcome, 20)
+            if isinstance(end, RunExited) and end.cause == "exited":
+                assert end.exit_code == number
+        node.signal(signal.SIGTERM)
+    verdict = check_directories([tmp_path])
+    assert verdict.violations == []
+    assert len(verdict.lives) >= 8
+
+
+def _is_missing(report: NodeReported, talk: Talk, key: MemberKey) -> bool:
+    return report.applied_seq >= talk.place_of(key) and all(run.run_id != key.run_id for run in report.runs)
 
 
 async def test_a_worker_frozen_past_its_lease_comes_back_in_a_new_session_with_its_runs_dead(tmp_path: Path) -> None:
