@@ -31,6 +31,7 @@ from schedmate.infra.processes.port import (
 
 HOLD_TIMEOUT_S: Final = 20.0
 ANSWER_BYTES_MAX: Final = 4096
+DEADLINE_BYTES: Final = 96  # always the same length, so that it can be written over in place
 
 
 class RealProcesses:
@@ -107,7 +108,6 @@ class RealProcesses:
         exit_status = _exit_status(exit_file) if exit_file is not None else None
         if exit_status is not None:
             phase = Phase.ENDED
-            self._reap(processes)
         elif not is_supervised:
             phase = Phase.LOST
         else:
@@ -157,7 +157,15 @@ class RealProcesses:
     def renew(self, *, epoch: int, deadline: float) -> None:
         """Move the deadline on. Not synced: no supervisor outlives the kernel that would lose it."""
         self._make_directories()
-        write_whole(self._deadline_file, f"{epoch} {deadline!r} {self._boot_id}\n".encode(), durable=False)
+        content = f"{epoch} {deadline!r} {self._boot_id}".encode().ljust(DEADLINE_BYTES) + b"\n"
+        try:
+            write_whole(self._deadline_file, content, durable=False)
+        except OSError:  # a full disk must end no run: the old file has room for the new deadline
+            handle = os.open(self._deadline_file, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(handle, content, 0)
+            finally:
+                os.close(handle)
 
     def deadline(self) -> tuple[int, float] | None:
         """Return the deadline last set since the node booted."""
@@ -193,6 +201,7 @@ class RealProcesses:
 
     def forget(self, key: MemberKey) -> None:
         """Remove the files of an ended member."""
+        self._reap(supervisor.read_json(str(self._directory(key) / "processes")) or {})
         shutil.rmtree(self._directory(key), ignore_errors=True)
 
     # --- files --------------------------------------------------------------------------------------------------------

@@ -104,9 +104,14 @@ class Renewals:
             return False
         if self._lease.has_lapsed(self._clock.monotonic()):
             return True  # too late: its supervisors have begun to end the runs
-        self._lease = self._lease.acknowledged(sent_at)
-        assert self._lease.deadline is not None
-        await asyncio.to_thread(self._processes.renew, epoch=self._lease.epoch, deadline=self._lease.deadline)
+        renewed = self._lease.acknowledged(sent_at)
+        assert renewed.deadline is not None
+        try:
+            await asyncio.to_thread(self._processes.renew, epoch=renewed.epoch, deadline=renewed.deadline)
+        except OSError as error:
+            _log.error("the deadline cannot be written", action="worker.renewal-failed", error=str(error))
+            return False
+        self._lease = renewed
         self._on_acknowledged(snapshot)
         return True
 

@@ -88,6 +88,11 @@ class WorkerSettings(ServiceSettings):
     api: str | None = Field(default=None, description="URL of ingest, where source bundles are fetched.")
     api_token: SecretStr | None = Field(default=None, description="Token for fetching bundles, scoped to that.")
     bundle_bytes_max: int = Field(default=1 << 30, ge=1, description="Largest source bundle that is fetched.")
+    bundle_cache_bytes: int = Field(
+        default=10 << 30,
+        ge=0,
+        description="Bundles kept on this node for further jobs; what was used longest ago goes first.",
+    )
     bundle_timeout_s: float = Field(default=120.0, gt=0, description="How long fetching a bundle may take.")
 
     spool_bytes_max: int = Field(

@@ -113,7 +113,7 @@ class Shipper:
             allowed = left if stream.has_ended else min(left, stream.budget.available(now))
             pieces, planned = next_pieces(stream.progress, stream.size, stream.punched, self._limits, allowed)
             stream.progress = Progress(stream.progress.shipped, planned.skip or stream.progress.skip)
-            contents = await asyncio.to_thread(self._read, stream.member.key, pieces)
+            contents = await asyncio.to_thread(self._read, stream.member.key, pieces, has_ended=stream.has_ended)
             for piece, content in contents:
                 envelope = log_chunk(stream.member, piece.start, piece.end, content, at=self._clock.now())
                 batch.append((stream, piece, envelope))
@@ -127,14 +127,17 @@ class Shipper:
         }
         return left <= 0 < room or room == BATCH_BYTES_MAX
 
-    def _read(self, key: MemberKey, pieces: list[Piece]) -> list[tuple[Piece, bytes | None]]:
-        """Return the pieces with their content, up to the first that is not there (any more)."""
+    def _read(self, key: MemberKey, pieces: list[Piece], *, has_ended: bool) -> list[tuple[Piece, bytes | None]]:
+        """Return the pieces with their content, up to the first that is not there (yet)."""
         contents: list[tuple[Piece, bytes | None]] = []
         for piece in pieces:
             content = None if piece.is_gap else self._processes.read_spool(key, piece.start, piece.end - piece.start)
-            if content is not None and len(content) < piece.end - piece.start:
+            if content is None or len(content) == piece.end - piece.start:
+                contents.append((piece, content))
+            elif has_ended:  # somebody removed it: it will never come
+                contents.append((Piece(piece.start, piece.end, is_gap=True), None))
+            else:
                 break
-            contents.append((piece, content))
         gap = self._processes.status(key).spool_gap if pieces else None
         for number, (piece, _) in enumerate(contents):
             # what was read may have been punched out in between: zeros, not output; the next plan knows the gap

@@ -73,10 +73,18 @@ class Sources:
     """Makes `DIRECTORY/source` from a bundle, whole or not at all; members of a gang that share the directory share it."""
 
     def __init__(
-        self, cache: Path, bundles: Bundles | None, *, bytes_max: int, timeout_s: float, owner: str | None = None
+        self,
+        cache: Path,
+        bundles: Bundles | None,
+        *,
+        bytes_max: int,
+        timeout_s: float,
+        cache_bytes: int,
+        owner: str | None = None,
     ) -> None:
         self._cache = cache
         self._bundles = bundles
+        self._cache_bytes = cache_bytes
         self._owner = owner
         self._bytes_max = bytes_max
         self._timeout_s = timeout_s
@@ -98,7 +106,7 @@ class Sources:
 
     async def _fetched(self, sha256: str) -> Path:
         path = self._cache / sha256
-        if path.exists():
+        if await asyncio.to_thread(_touch, path):
             return path
         if self._bundles is None:
             raise SourceError("no place to fetch bundles from: set `api`")
@@ -109,6 +117,7 @@ class Sources:
             temporary.rename(path)
         finally:
             temporary.unlink(missing_ok=True)
+        await asyncio.to_thread(_trim, self._cache, self._cache_bytes, path)
         return path
 
     async def _download(self, sha256: str, path: Path) -> None:
@@ -153,6 +162,27 @@ class Sources:
             give_to(temporary, self._owner)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary.rename(target)
+
+
+def _touch(path: Path) -> bool:
+    """Mark a cached bundle as used just now; False when there is none."""
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _trim(cache: Path, bytes_max: int, newest: Path) -> None:
+    """Remove what was used longest ago until the rest fits; the newest stays in any case."""
+    known = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in cache.iterdir() if path.suffix == "")
+    size = sum(one for _, one, _ in known)
+    for _, one, path in known:
+        if size <= bytes_max:
+            return
+        if path != newest:
+            path.unlink(missing_ok=True)
+            size -= one
 
 
 def _new_file(directory: Path, prefix: str) -> Path:

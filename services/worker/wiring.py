@@ -74,6 +74,7 @@ def build(
             bundles,
             bytes_max=settings.bundle_bytes_max,
             timeout_s=settings.bundle_timeout_s,
+            cache_bytes=settings.bundle_cache_bytes,
             owner=settings.run_user,
         ),
         close_sources=close_sources,

@@ -396,3 +396,36 @@ def test_a_directory_that_cannot_be_made_is_a_failed_setup(tmp_path: Path) -> No
     processes = RealProcesses(tmp_path / "n1", python="/no/such/python")
     with pytest.raises(SetupError, match="cannot start the supervisor"):
         processes.hold(KEY, launch("true"))
+
+
+def test_a_full_disk_ends_no_run(processes: RealProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    run(processes, launch("sleep", "600"))
+    monkeypatch.setattr("schedmate.infra.processes.real.write_whole", full)
+    processes.renew(epoch=1, deadline=FAR + 7)
+    assert processes.deadline() == (1, FAR + 7)
+
+
+def test_where_orphans_go_to_this_process_no_zombie_is_left(tmp_path: Path) -> None:
+    """As in a container, where the worker is pid 1."""
+    code = f"""
+import time
+from pathlib import Path
+from schedmate.infra.processes import supervisor
+from schedmate.infra.processes.port import Launch, MemberKey, Phase
+from schedmate.infra.processes.real import RealProcesses
+supervisor.prctl(supervisor.PR_SET_CHILD_SUBREAPER, 1)
+processes = RealProcesses(Path({str(tmp_path / "n1")!r}))
+processes.renew(epoch=1, deadline={FAR})
+key = MemberKey({KEY.run_id!r}, 0)
+processes.hold(key, Launch(("true",), {{"PATH": "/usr/bin:/bin"}}, "/", 1, 1 << 20))
+processes.let_run(key)
+while processes.status(key).phase is not Phase.ENDED or processes._is_supervised(key):
+    time.sleep(0.01)
+processes.forget(key)
+print(len(supervisor.descendants(supervisor.process_table(), {{supervisor.os.getpid()}})))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout == "0\n"

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import ValidationError
 
 from schedmate.infra.blobs.memory import MemoryBlobs
@@ -24,13 +25,14 @@ from schedmate.infra.bus.sqlite import SqliteBus
 from schedmate.infra.clock import SystemClock
 from schedmate.infra.gpus.scripted import ScriptedGpus
 from schedmate.infra.processes.real import RealProcesses
+from schedmate.infra.telemetry.tracing import Tracing
 from schedmate.schemas.events import LogChunked, NodeReported, RunExited
 from schedmate.schemas.topology import topology
 from schedmate.services.worker.settings import NEVER_S, WorkerSettings
 from schedmate.services.worker.sources import BundlesFromBlobs, BundlesOverHttp, SourceError, Sources
 from schedmate.services.worker.wiring import build
 from tests.waiting import eventually
-from tests.worker_bench import Talk, bench_on, spec
+from tests.worker_bench import TRACEPARENT, Talk, bench_on, spec
 
 # --- the lease's own thread -------------------------------------------------------------------------------------------
 
@@ -181,11 +183,11 @@ async def test_shipping_goes_on_where_it_stood_after_a_restart(tmp_path: Path) -
 # --- sources ------------------------------------------------------------------------------------------------------------
 
 
-def bundle() -> tuple[str, bytes]:
+def bundle(number: int = 0) -> tuple[str, bytes]:
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as tar:
         info = tarfile.TarInfo("train.py")
-        text = b"print('from the bundle')\n"
+        text = b"print('from the bundle')\n" + b"#" * number
         info.size = len(text)
         tar.addfile(info, io.BytesIO(text))
     value = content.getvalue()
@@ -208,7 +210,9 @@ class Given:
 
 
 def sources(tmp_path: Path, given: Any, **settings: Any) -> Sources:
-    return Sources(tmp_path / "cache", given, **{"bytes_max": 1 << 20, "timeout_s": 10.0, **settings})
+    return Sources(
+        tmp_path / "cache", given, **{"bytes_max": 1 << 20, "timeout_s": 10.0, "cache_bytes": 1 << 20, **settings}
+    )
 
 
 async def test_a_bundle_is_fetched_once_checked_and_unpacked_once(tmp_path: Path) -> None:
@@ -242,6 +246,48 @@ async def test_what_cannot_be_fetched_leaves_nothing_behind(
         await sources(tmp_path, given, **settings).unpacked(sha256, tmp_path / "j1")
     assert not (tmp_path / "j1" / "source").exists()
     assert not list((tmp_path / "cache").iterdir())
+
+
+async def test_the_cache_is_bounded_and_keeps_what_was_used_last(tmp_path: Path) -> None:
+    bundles = [bundle(number) for number in range(4)]
+    given = Given(dict(bundles))
+    made = sources(tmp_path, given, cache_bytes=2 * max(len(content) for _, content in bundles))
+    for number, (sha256, _) in enumerate(bundles):
+        await made.unpacked(sha256, tmp_path / f"j{number}")
+        os.utime(tmp_path / "cache" / sha256, (number, number))
+    left = {path.name for path in (tmp_path / "cache").iterdir()}
+    assert left == {sha256 for sha256, _ in bundles[2:]}
+
+
+async def test_output_that_somebody_removed_is_said_to_be_gone(tmp_path: Path) -> None:
+    async with bench_on(tmp_path) as bench:
+        bench.bus.faults.unavailable = False
+        key = await bench.assign(spec("sh", "-c", "echo one; sleep 0.3; echo two"))
+        await eventually(lambda: bench.log(key) == b"one\n")
+        (tmp_path / "n1" / "runs" / str(key) / "spool").write_bytes(b"")
+        await bench.exited(key)
+        await bench.release(key)
+        await eventually(lambda: list(bench.processes.kept()) == [])
+
+
+async def test_a_trace_has_the_workers_spans_between_its_neighbours(tmp_path: Path) -> None:
+    exporter = InMemorySpanExporter()
+    tracing = Tracing("worker", exporter=exporter, batched=False)
+    with tracing.active():
+        async with bench_on(tmp_path) as bench:
+            key = await bench.assign(spec("true"))
+            await bench.exited(key)
+            records = bench.bus.records(RunExited.TOPIC)
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    trace_id, parent_id, _ = TRACEPARENT.split("-")[1:]
+    handled = spans["process schedmate.assignments"]
+    assert f"{handled.context.trace_id:032x}" == trace_id
+    assert f"{handled.parent.span_id:016x}" == parent_id, "under the dispatcher's span"
+    assert spans["start member"].parent.span_id == handled.context.span_id
+    assert spans["member exited"].parent.span_id == handled.context.span_id
+    carried = {(record.header("traceparent") or b"").decode().split("-")[2] for record in records}
+    assert carried == {f"{handled.context.span_id:016x}"}, "what reads these events hangs under the worker's span"
+    tracing.shutdown()
 
 
 async def test_what_is_no_archive_is_said_to_be_none(tmp_path: Path) -> None:
