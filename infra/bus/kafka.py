@@ -33,7 +33,7 @@ from schedmate.infra.bus.port import (
     Written,
 )
 from schedmate.infra.clock import Clock
-from schedmate.schemas.topology import Topic
+from schedmate.schemas.topology import Topic, topology
 from schedmate.schemas.wire import Record
 
 CALL_S: Final = 15.0
@@ -278,8 +278,8 @@ class KafkaBus:
         if stale:
             found = await self._describe(stale, ["max.message.bytes"])
             for topic in stale:
-                value = found.get(topic, {}).get("max.message.bytes")
-                self._limits[topic] = (int(value[0]) if value is not None else _BYTES_MAX_DEFAULT, now)
+                told = found.get(topic, {}).get("max.message.bytes")
+                self._limits[topic] = (int(told[0]) if told is not None else _expected_limit(topic), now)
         return {topic: self._limits[topic][0] for topic in topics}
 
     # --- topics ---------------------------------------------------------------------------------------------------------
@@ -373,6 +373,12 @@ def _settings(topic: Topic) -> dict[str, str]:
     if topic.cleanup == "delete":
         settings["retention.ms"] = str(topic.retention_s * 1000)
     return settings
+
+
+def _expected_limit(topic: str) -> int:
+    """The limit of a topic whose settings may not be read: what `schedmate setup` gives it, else the brokers' default."""
+    known = topology().topics.get(topic)
+    return known.record_bytes_max if known is not None else _BYTES_MAX_DEFAULT
 
 
 def _differs(topic: Topic, found: Mapping[str, Mapping[str, tuple[str, int]]]) -> bool:
