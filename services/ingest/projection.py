@@ -8,7 +8,7 @@ that came last. A document may start from any event; without the job itself it i
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from schedmate.infra.store.port import Json
@@ -82,6 +82,19 @@ def is_known(view: View) -> bool:
     return "asked" in view
 
 
+def restored(job_id: str, event: Envelope[JobSubmitted], decisions: Sequence[Mapping[str, Json]]) -> View:
+    """Return the document that a job document makes: the job, and the decisions kept with it at its end."""
+    view = fold(None, job_id, event)
+    for entry in decisions:
+        view = with_decision(view, event.event.pool, entry)
+    return _keyed(view)
+
+
+def has_ended(view: View) -> bool:
+    """Tell whether the job is at its end."""
+    return view["state"] in _TERMINAL
+
+
 def _keyed(view: View) -> View:
     """Add the fields that lists are made by: newest last; `open_key` only while the job has not ended."""
     if not is_known(view):
@@ -125,19 +138,23 @@ def place_of(decision: Mapping[str, Json]) -> list[int]:
 
 def _decided(view: View, event: JobDecision, envelope: Envelope[Event]) -> View:
     """Put a decision where it belongs among the others; where the job stands is what the last of them says."""
-    place = [event.seq, event.index]
+    entry = event.model_dump(mode="json", exclude={"job_id", "pool"}, exclude_none=True)
+    return with_decision(view, event.pool, {**entry, "type": event.ce_type(), "id": envelope.id})
+
+
+def with_decision(view: View, pool: str, entry: Mapping[str, Json]) -> View:
+    """Return the document with an entry of its history, which may be there already."""
+    place = place_of(entry)
     history: list[Json] = view.get("history", [])
     at = bisect_left(history, place, key=place_of)
     left_out = view.get("left_out")
     if (at < len(history) and place_of(history[at]) == place) or (left_out and left_out[0] <= place <= left_out[1]):
         return view
-    entry = event.model_dump(mode="json", exclude={"job_id", "pool"}, exclude_none=True)
-    entry |= {"type": event.ce_type(), "id": envelope.id}
     history = _with_newest_placements([*history[:at], entry, *history[at:]])
     newest = history[-1]
     after: dict[str, Any] = {
         **view,
-        "pool": event.pool,
+        "pool": pool,
         "place": place_of(newest),
         **{name: newest[name] for name in ("state", "reason", "detail", "attempt")},
         "history": history,

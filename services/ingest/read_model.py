@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
 import structlog
 
 from schedmate.infra.clock import Clock, Random
-from schedmate.infra.store.port import DuplicateKeyError, Store, StoreUnavailableError, scan_all
+from schedmate.infra.store.port import Document, DuplicateKeyError, Store, StoreUnavailableError, scan_all
 from schedmate.schemas.events import DeadLettered, Event
 from schedmate.schemas.wire import Envelope
 from schedmate.services.ingest import submission
 from schedmate.services.ingest.node_projection import dead_letter, dead_letter_id, fold_node, node_of
-from schedmate.services.ingest.projection import View, fold, is_known, job_of
+from schedmate.services.ingest.projection import View, fold, has_ended, is_known, job_of, restored
 
 VIEWS: Final = "views"
 NODE_VIEWS: Final = "node_views"
@@ -78,13 +78,14 @@ class ReadModel:
             if turn:
                 await self._clock.sleep(self._random.uniform(0, 0.01 * min(turn, 10)))
             known = await self._store.get_many(collection, list(todo))
-            jobs = await self._jobs_missing(collection, todo, known)
+            missing = [doc_id for doc_id in todo if doc_id not in known] if collection == VIEWS else []
+            restored = await self._restored(missing)
             writes: list[tuple[str, View, int | None]] = []
             for doc_id, envelopes in todo.items():
                 document = known.get(doc_id)
                 before: View | None = document.body if document is not None else None
-                after = before
-                for envelope in [*jobs.get(doc_id, ()), *envelopes]:
+                after = restored.get(doc_id, before)
+                for envelope in envelopes:
                     after = folding(after, doc_id, envelope)
                 if after is not None and after is not before:
                     writes.append((doc_id, after, document.version if document is not None else None))
@@ -92,22 +93,30 @@ class ReadModel:
             todo = {doc_id: todo[doc_id] for doc_id in lost if doc_id is not None}
         raise StoreUnavailableError(f"{len(todo)} documents of {collection} changed faster than they could be written")
 
-    async def _jobs_missing(
-        self, collection: str, todo: Iterable[str], known: Mapping[str, object]
-    ) -> dict[str, list[Envelope[Event]]]:
-        """Return the submissions, from the job documents, of jobs that have no view yet: a view need not wait for a topic."""
-        missing = [doc_id for doc_id in todo if doc_id not in known] if collection == VIEWS else []
-        if not missing:
-            return {}
-        documents = await self._store.get_many(JOBS, missing)
-        return {doc_id: [submission.submitted_event(doc_id, d.body)] for doc_id, d in documents.items()}
+    async def _restored(self, job_ids: Sequence[str]) -> dict[str, View]:
+        """Return what the job documents say of jobs that have no view yet: a view need not wait for a topic."""
+        documents = await self._store.get_many(JOBS, job_ids) if job_ids else {}
+        return {job_id: _restored(document) for job_id, document in documents.items()}
 
     async def _write(self, collection: str, doc_id: str, body: View, version: int | None) -> str | None:
         """Write a document; return its id when another instance was faster."""
         async with self._writes:
+            if collection == VIEWS and has_ended(body):
+                await self._keep_outcome(doc_id, body)
             if version is None:
                 return None if await self._insert(collection, doc_id, body) else doc_id
             return None if await self._store.replace(collection, doc_id, body, version=version) else doc_id
+
+    async def _keep_outcome(self, job_id: str, view: View) -> None:
+        """Keep an ended job's decisions with its document, before the view says so: the topic forgets them."""
+        for _ in range(_ROUNDS_MAX):
+            document = await self._store.get(JOBS, job_id)
+            if document is None or document.body.get("decisions") == view["history"]:
+                return
+            body = submission.with_outcome(document.body, view["history"])
+            if await self._store.replace(JOBS, job_id, body, version=document.version):
+                return
+        raise StoreUnavailableError(f"the document of job {job_id} changed faster than it could be written")
 
     async def _insert(self, collection: str, doc_id: str, body: View) -> bool:
         try:
@@ -138,17 +147,24 @@ class ReadModel:
         return generation
 
     async def fold_job_documents(self) -> int:
-        """Fold every job document; return how many there are."""
+        """Make a view of every job document that has none; return how many documents there are."""
         count = 0
-        page: list[Envelope[Event]] = []
+        page: dict[str, View] = {}
         async for document in scan_all(self._store, JOBS, low="", high=LAST_ID, page=_REBUILD_PAGE):
-            page.append(submission.submitted_event(document.id, document.body))
             count += 1
-            if len(page) >= _REBUILD_PAGE:
-                await self.apply(page)
-                page = []
-        await self.apply(page)
+            page[document.id] = _restored(document)
+            if len(page) == _REBUILD_PAGE:
+                await self._insert_all(page)
+                page = {}
+        await self._insert_all(page)
         return count
+
+    async def _insert_all(self, views: Mapping[str, View]) -> None:
+        """Insert views; one that is there already was folded by somebody who had read the job document too."""
+        known = await self._store.get_many(VIEWS, list(views))
+        await asyncio.gather(
+            *(self._insert(VIEWS, job_id, view) for job_id, view in views.items() if job_id not in known)
+        )
 
     async def view(self, job_id: str) -> View | None:
         """Return a job's document, made from the job document while no event has been folded yet; None when unknown."""
@@ -156,10 +172,12 @@ class ReadModel:
         if document is not None and is_known(document.body):
             return document.body
         job = await self._store.get(JOBS, job_id)
-        if job is None:
-            return None
-        held = document.body if document is not None else None
-        return fold(held, job_id, submission.submitted_event(job_id, job.body))
+        return _restored(job) if job is not None else None
+
+
+def _restored(document: Document) -> View:
+    event = submission.submitted_event(document.id, document.body)
+    return restored(document.id, event, document.body.get("decisions", ()))
 
 
 @dataclass(slots=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
@@ -104,6 +104,11 @@ def job_document(
 def published(body: Mapping[str, Json]) -> dict[str, Json]:
     """Return the document with the mark that its event is on the bus."""
     return {key: value for key, value in body.items() if key != "unpublished"}
+
+
+def with_outcome(body: Mapping[str, Json], decisions: Sequence[Json]) -> dict[str, Json]:
+    """Return the document with the decisions of a job that has ended: topics forget, job documents do not."""
+    return {**body, "decisions": list(decisions)}
 
 
 def is_published(body: Mapping[str, Json]) -> bool:

@@ -285,6 +285,14 @@ async def test_a_dead_letter_is_listed_and_sent_back_as_it_was(tmp_path: Path) -
         assert (await under_test.http.post("/v1/dead-letters/nothing/resend")).status_code == 404
 
 
+async def test_an_assignment_is_never_sent_back(tmp_path: Path) -> None:
+    async with ingesting(tmp_path) as under_test:
+        await under_test.fold(letter(Record("schedmate.assignments", b"n1", b"{}", ())))
+        [one] = (await under_test.http.get("/v1/dead-letters")).json()["dead_letters"]
+        assert (await under_test.http.post(f"/v1/dead-letters/{one['id']}/resend")).status_code == 409
+        assert under_test.bus.records("schedmate.assignments") == []
+
+
 async def test_a_token_in_a_dead_letter_is_not_kept(tmp_path: Path) -> None:
     async with ingesting(tmp_path) as under_test:
         made = letter(Record("schedmate.runs", b"k", b"v", ((HEADER_TOKEN, b"smt_secret"), ("kept", b"1"))))

@@ -13,7 +13,7 @@ from schedmate.infra.store.port import Document
 from schedmate.infra.telemetry.tracing import current_traceparent
 from schedmate.schemas import ids
 from schedmate.schemas.codec import UndecodableError, decode
-from schedmate.schemas.events import DeadLettered, JobRequested
+from schedmate.schemas.events import DeadLettered, JobRequested, MemberAssigned
 from schedmate.schemas.wire import Record
 from schedmate.services.ingest import commands, models, presentation
 from schedmate.services.ingest import submission as jobs
@@ -29,6 +29,7 @@ from schedmate.services.ingest.read_model import DEAD_LETTERS, LAST_ID
 
 router: Final = APIRouter(tags=["dead letters"])
 
+ASSIGNMENTS: Final = MemberAssigned.TOPIC
 _ID: Final = re.compile(r"^[0-9]{15}-[0-9A-Za-z._-]{1,200}$")
 _KEPT: Final = (
     "original_topic", "original_partition", "original_offset", "original_key", "service", "error", "attempts", "at",
@@ -75,6 +76,11 @@ async def resend_dead_letter(letter_id: str, request: Request, context: Ctx, pri
     if document is None:
         raise not_found("dead letter with this id")
     record = resend(_event(document))
+    if record.topic == ASSIGNMENTS:
+        raise Problem(
+            Kind.CONFLICT,
+            "Assignments are written by the dispatcher alone; what a worker missed, it makes good from the next report.",
+        )
     job_id = None
     if record.topic == JobRequested.TOPIC:
         job_id = await _submitted(context, principal, record)
