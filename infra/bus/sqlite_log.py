@@ -166,10 +166,8 @@ def expire(db: sqlite3.Connection, now: float) -> None:
             db.execute("DELETE FROM records WHERE id >= ? AND id < ?", (base | earliest, base | first_kept))
             db.execute("UPDATE partitions SET earliest = ? WHERE id = ?", (first_kept, number))
     free = db.execute("PRAGMA freelist_count").fetchone()[0]
-    for _ in range(min(free, _FREED_PAGES_PER_PASS)):
-        db.execute(
-            "PRAGMA incremental_vacuum(1)"
-        )  # more than one page it would give back a row each, which nobody steps
+    for _ in range(min(free, _FREED_PAGES_PER_PASS)):  # asked for several at once, it stops after the first here
+        db.execute("PRAGMA incremental_vacuum(1)")
 
 
 # --- groups -------------------------------------------------------------------------------------------------------------
