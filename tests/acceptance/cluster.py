@@ -23,7 +23,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from schedmate.client import Client
 from schedmate.infra.bus.kafka import KafkaBus
@@ -47,7 +47,9 @@ _OURS = ("SCHEDMATE_", "OTEL_")
 class ServiceProcess:
     """One service in an operating-system process of its own, with fixed ports, so that it comes back where it was."""
 
-    def __init__(self, name: str, service: str, directory: Path, flags: Mapping[str, object], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, service: str, directory: Path, flags: Mapping[str, object], environment: Mapping[str, str]
+    ) -> None:
         self.name = name
         self.service = service
         self.directory = directory
@@ -69,7 +71,12 @@ class ServiceProcess:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=kept | self._environment
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=kept | self._environment,
             )
         self.starts += 1
 
@@ -131,7 +138,9 @@ class ServiceProcess:
 
     def tail(self, lines: int = 4) -> str:
         told = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        return "\n".join(line[:400] + (" … " + line[-600:] if len(line) > 1000 else line[400:]) for line in told[-lines:])
+        return "\n".join(
+            line[:400] + (" … " + line[-600:] if len(line) > 1000 else line[400:]) for line in told[-lines:]
+        )
 
     def end(self) -> None:
         """Whatever it does, it is gone afterwards."""
@@ -182,6 +191,7 @@ class Cluster:
         self.processes: dict[str, ServiceProcess] = {}
         self._own_servers = [server for server, given in ((self.kafka, kafka), (self.mongo, mongo)) if given is None]
         self._flags = flags or {}
+        api = f"http://{HOST}:{self.api_port}"
         self._names: list[tuple[str, str, dict[str, object]]] = [("ingest", "ingest", {"api-port": self.api_port})]
         self._names += [(name, name, {}) for name in advisors]
         self._names += [
@@ -189,20 +199,36 @@ class Cluster:
             for n in range(1, dispatchers + 1)
         ]
         self._names += [
-            (f"n{n}", "worker", {"node": f"n{n}", "gpus": gpus, "gpu-type": "a100", "gpu-memory-mib": 40960, "lease-s": lease_s})
+            (
+                f"n{n}",
+                "worker",
+                {
+                    "node": f"n{n}",
+                    "gpus": gpus,
+                    "gpu-type": "a100",
+                    "gpu-memory-mib": 40960,
+                    "lease-s": lease_s,
+                    "api": api,
+                },
+            )
             for n in range(1, workers + 1)
         ]
         self._client: Client | None = None
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
-    def start(self) -> Cluster:
+    def start(self) -> Self:
         """Start the servers, make topics and collections, start everything and wait until all are ready."""
         for server in self._own_servers:
             server.start()
         asyncio.run(self._setup())
         for name, service, flags in self._names:
-            common = {"bus": self.kafka.address, "store": self.mongo.address, "mongo-database": self.database, "llm": "none"}
+            common = {
+                "bus": self.kafka.address,
+                "store": self.mongo.address,
+                "mongo-database": self.database,
+                "llm": "none",
+            }
             common["blobs"] = f"files:{self.directory / 'blobs'}"
             own = {**flags, **self._flags.get(service, {}), **self._flags.get(name, {})}
             self.processes[name] = ServiceProcess(name, service, self.directory, {**common, **own}, {})
@@ -227,7 +253,7 @@ class Cluster:
         for server in reversed(self._own_servers):
             server.stop()
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> Self:
         try:
             return self.start()
         except BaseException:
@@ -279,7 +305,9 @@ class Cluster:
                 said = (entry / "cmdline").read_bytes() + b"\0" + (entry / "environ").read_bytes()
                 parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
                 if str(self.directory).encode() in said and parent not in ours | servers:
-                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    found[int(entry.name)] = (
+                        (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    )
         return found
 
     def read(self, topic: str, timeout_s: float = 60.0) -> list[Delivery]:

@@ -21,7 +21,15 @@ import pytest
 from schedmate.client import ApiError, Client, UnreachableError
 from schedmate.infra.servers.ports import HOST
 from schedmate.schemas.codec import decode
-from schedmate.schemas.events import JobAssigned, JobCancelled, JobDecision, JobFailed, JobRejected, JobSucceeded, NodeLost
+from schedmate.schemas.events import (
+    JobAssigned,
+    JobCancelled,
+    JobDecision,
+    JobFailed,
+    JobRejected,
+    JobSucceeded,
+    NodeLost,
+)
 from schedmate.schemas.states import TERMINAL
 from schedmate.services.dispatcher.replay import replay
 from tests.acceptance.cluster import Cluster, ServiceProcess
@@ -91,7 +99,14 @@ class Load:
         nodes = 2 if rng.random() < 0.12 else 1
         gpus = rng.choice([1, 1, 1, 2, 4]) if nodes == 1 else rng.choice([1, 2])
         script = f"echo step 1/2; sleep {seconds:.2f}; echo step 2/2; exit {1 if kind == 'bad' else 0}"
-        job = {"name": f"chaos-{number % 20}", "script": script, "gpus": gpus, "nodes": nodes, "retries": 0, "env": {"CHAOS": str(number)}}
+        job = {
+            "name": f"chaos-{number % 20}",
+            "script": script,
+            "gpus": gpus,
+            "nodes": nodes,
+            "retries": 0,
+            "env": {"CHAOS": str(number)},
+        }
         return job, kind, rng.uniform(0.0, 2.0) if kind == "cancelled" else None
 
 
@@ -145,7 +160,9 @@ class Faults:
 
     def kill(self, process: ServiceProcess) -> None:
         if process.name in self._busy:  # it sleeps: another one of its kind, or later
-            others = [p for p in self.cluster.processes.values() if p.service == process.service and p.name not in self._busy]
+            others = [
+                p for p in self.cluster.processes.values() if p.service == process.service and p.name not in self._busy
+            ]
             if not others:
                 return
             process = self.rng.choice(others)
@@ -198,7 +215,9 @@ class Faults:
             return self.cluster["dispatcher-1"]
 
 
-def test_every_job_ends_exactly_once_whatever_dies(tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_job_ends_exactly_once_whatever_dies(
+    tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     rng = random.Random(seed)
     began = time.monotonic()
     with Cluster(tmp_path, workers=WORKERS, gpus=GPUS, lease_s=LEASE_S, leader_lease_s=LEADER_LEASE_S) as cluster:
@@ -217,7 +236,7 @@ def test_every_job_ends_exactly_once_whatever_dies(tmp_path: Path, seed: int, ca
                 load.stop.set()
             watcher.result(timeout=60)
         ended = time.monotonic()
-        eventually_sync(lambda: not cluster.left_processes(), 30, "no process of a job is left")
+        _wait_until_nothing_is_left(cluster)
         decided = _decided(cluster)
         verdict = check_directories([tmp_path])
         views = {view.job_id: view for view in cluster.client.jobs()}
@@ -232,7 +251,11 @@ def test_every_job_ends_exactly_once_whatever_dies(tmp_path: Path, seed: int, ca
     assert set(decided.ends) == set(load.kinds)
     assert decided.after_the_end == []
     assert {job: state for job, state in decided.states().items() if views[job].state.value != state} == {}
-    unexpected = {job: (kind, views[job].state.value, views[job].detail) for job, kind in load.kinds.items() if views[job].state.value not in EXPECTED[kind]}
+    unexpected = {
+        job: (kind, views[job].state.value, views[job].detail)
+        for job, kind in load.kinds.items()
+        if views[job].state.value not in EXPECTED[kind]
+    }
     assert unexpected == {}
     assert replayed.difference is None
     assert letters == []
@@ -250,8 +273,18 @@ def _wait_for_all(cluster: Cluster, faults: Faults) -> None:
     try:
         eventually_sync(all_ended, 180)
     except AssertionError:
-        stuck = [(v.job_id, v.state.value, v.attempt, v.reason.value, v.detail) for v in cluster.client.jobs(unfinished=True, limit=20)]
+        stuck = [
+            (v.job_id, v.state.value, v.attempt, v.reason.value, v.detail)
+            for v in cluster.client.jobs(unfinished=True, limit=20)
+        ]
         raise AssertionError(f"jobs that do not end: {stuck}") from None
+
+
+def _wait_until_nothing_is_left(cluster: Cluster) -> None:
+    try:
+        eventually_sync(lambda: not cluster.left_processes(), 30)
+    except AssertionError:
+        raise AssertionError(f"left alive: {cluster.left_processes()}") from None
 
 
 @dataclass
@@ -283,7 +316,9 @@ def _decided(cluster: Cluster) -> Decided:
         if not isinstance(event, JobDecision):
             continue
         if event.job_id in ended_at:
-            decided.after_the_end.append(f"{event.NAME} of {event.job_id} at {event.seq}, its end was at {ended_at[event.job_id]}")
+            decided.after_the_end.append(
+                f"{event.NAME} of {event.job_id} at {event.seq}, its end was at {ended_at[event.job_id]}"
+            )
         decided.assignments += isinstance(event, JobAssigned)
         if isinstance(event, ENDS):
             assert event.state in TERMINAL
@@ -302,7 +337,9 @@ def _replayed(cluster: Cluster):
     return asyncio.run(run())
 
 
-def _summary(cluster: Cluster, faults: Faults, decided: Decided, verdict, seed: int, faults_s: float, all_s: float) -> str:
+def _summary(
+    cluster: Cluster, faults: Faults, decided: Decided, verdict, seed: int, faults_s: float, all_s: float
+) -> str:
     ends = Counter(decided.states().values())
     attempts = Counter(life.job for life in verdict.lives if life.member == 0)
     return "\n".join(

@@ -21,7 +21,15 @@ def run_demo(directory: Path, *, environment: dict[str, str] | None = None) -> d
     """Run the demo with --json in `directory` and return what it printed."""
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", "from schedmate.cli import main; main()", "demo", "--json", "--directory", str(directory)],
+        [
+            sys.executable,
+            "-c",
+            "from schedmate.cli import main; main()",
+            "demo",
+            "--json",
+            "--directory",
+            str(directory),
+        ],
         cwd=CHECKOUT,
         env={**os.environ, **(environment or {})},
         capture_output=True,
