@@ -55,10 +55,8 @@ class UpSettings(ServiceSettings):
 
 def up_components(settings: UpSettings, parts: Parts) -> list[Component]:
     """Return the components of the single process, advisors and workers included."""
-    common: dict[str, Any] = {
-        name: getattr(settings, name)
-        for name in ("bus", "store", "blobs", "llm", "state_dir", "log_level", "log_format")
-    }
+    own = ("health_port", "health_host", "start_timeout_s", "drain_timeout_s")  # the process's, not a service's
+    common: dict[str, Any] = {name: getattr(settings, name) for name in ServiceSettings.model_fields if name not in own}
     shared: dict[str, Any] = {"bus": parts.bus, "store": parts.store, "clock": parts.clock}
     ingest = IngestSettings(**common, api_host=settings.api_host, api_port=settings.api_port)
     components: list[Component] = [

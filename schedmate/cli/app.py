@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import click
 import typer
 
 from schedmate.cli import cluster_commands, event_commands, job_commands, service_commands, token_commands
@@ -18,6 +17,9 @@ from schedmate.infra.telemetry.redaction import redact
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_STOPPED = 130
+_WrongUse: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+"""Base of the parser's errors; typer bears its own copy of click and names it nowhere public."""
 _USAGE_STATUS = frozenset({400, 401, 403, 404, 409, 411, 413, 415, 422})
 
 app = typer.Typer(
@@ -38,11 +40,11 @@ def main() -> None:
     """Run the command line; every expected failure is one clear line on standard error."""
     try:
         outcome = app(standalone_mode=False)
-    except click.exceptions.Abort:
-        _fail("stopped", 130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(EXIT_USAGE)
+    except (typer.Abort, KeyboardInterrupt):
+        _fail("stopped", EXIT_STOPPED)
+    except _WrongUse as error:
+        said = error.format_message() if hasattr(error, "format_message") else str(error)
+        _fail(said or "see --help", EXIT_USAGE)
     except ApiError as error:
         fields = "; ".join(f"{e.field}: {e.detail}" for e in getattr(error.problem, "errors", None) or [])
         _fail(
@@ -52,8 +54,6 @@ def main() -> None:
         _fail(str(error), EXIT_USAGE)
     except (ClientError, BusError, StoreError, BlobError, StartError) as error:
         _fail(str(error), EXIT_FAILED)
-    except KeyboardInterrupt:
-        _fail("stopped", 130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(EXIT_FAILED)

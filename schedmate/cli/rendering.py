@@ -144,7 +144,7 @@ def nodes_table(nodes: Sequence[NodeView], *, title: str | None = None) -> Table
         table.add_column(name)
     for node in nodes:
         kinds = ",".join(sorted({g.type for g in node.gpus}))
-        same = " (jobs run as the worker's user)" if node.same_user else ""
+        same = "jobs run as the worker's user" if node.same_user else ""
         table.add_row(
             cell(node.node),
             cell(node.pool),
@@ -153,6 +153,6 @@ def nodes_table(nodes: Sequence[NodeView], *, title: str | None = None) -> Table
             cell(kinds),
             cell(node.runs),
             cell(moment(node.reported_at)),
-            cell(node.why + same),
+            cell("; ".join(part for part in (node.why, same) if part)),
         )
     return table
