@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -53,6 +55,9 @@ class Talk:
     def __init__(self, bus: EventBus, node: str) -> None:
         self._bus = bus
         self._node = node
+        self._life = (
+            f"{os.getpid()} {time.monotonic_ns()}"  # lost runs are found by their id: not those of another test
+        )
         self._place = itertools.count(1)
         self._assigned: dict[MemberKey, MemberAssigned] = {}
         self._events: list[Event] = []
@@ -69,7 +74,7 @@ class Talk:
     ) -> MemberKey:
         """Tell the node to start a member, and return its key."""
         seq = next(self._place)
-        job_id = job_id or ids.derived("bench-job", self._node, seq)
+        job_id = ids.derived("bench-job", self._life, job_id or f"number {seq}")
         event = MemberAssigned(
             **{
                 "pool": "default",

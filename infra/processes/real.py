@@ -138,6 +138,10 @@ class RealProcesses:
                 supervisor.send_signal(stat, signal.SIGKILL)
             if remaining:
                 return False
+            cgroup = self._cgroup(key)
+            if cgroup is not None:
+                with contextlib.suppress(OSError):
+                    cgroup.rmdir()
             if not (directory / "exit").exists():
                 self._write_lost(directory)
         return True
@@ -299,12 +303,12 @@ class RealProcesses:
     def _remaining(self, key: MemberKey) -> list[supervisor.Stat]:
         """Return what lives of a run without supervisor.
 
-        Its main process (pid and start time), that one's session, whatever carries the run's mark in its environment,
-        and the descendants of all these.
+        What is in its cgroup; its main process (pid and start time), that one's session, whatever carries the run's mark in
+        its environment, and the descendants of all these.
         """
         processes = supervisor.read_json(str(self._directory(key) / "processes")) or {}
         table = {pid: stat for pid, stat in supervisor.process_table().items() if stat.state != "Z"}
-        found = {pid for pid in table if self._is_marked(pid, key)}
+        found = {pid for pid in table if self._is_marked(pid, key)} | (self._in_cgroup(key) & table.keys())
         main = table.get(_integer(processes.get("pid")) or -1)
         is_main_ours = (
             main is not None
@@ -315,6 +319,20 @@ class RealProcesses:
             found |= {stat.pid for stat in table.values() if stat.session == main.pid}
         found |= supervisor.descendants(table, found)
         return [table[pid] for pid in sorted(found)]
+
+    def _cgroup(self, key: MemberKey) -> Path | None:
+        """Return the cgroup that the member's supervisor made, if it made one and left it."""
+        root = (supervisor.read_json(str(self._directory(key) / "launch")) or {}).get("cgroup_root")
+        path = Path(str(root)) / supervisor.cgroup_name(str(key)) if root is not None else None
+        return path if path is not None and path.is_dir() else None
+
+    def _in_cgroup(self, key: MemberKey) -> set[int]:
+        cgroup = self._cgroup(key)
+        if cgroup is None:
+            return set()
+        with contextlib.suppress(OSError):
+            return {int(pid) for pid in (cgroup / "cgroup.procs").read_text("ascii").split()}
+        return set()
 
     @staticmethod
     def _is_marked(pid: int, key: MemberKey) -> bool:

@@ -244,6 +244,11 @@ class Spool:
 # --- the control group ------------------------------------------------------------------------------------------------
 
 
+def cgroup_name(member: str) -> str:
+    """Return the name of a member's cgroup."""
+    return f"schedmate-{member}"
+
+
 class ControlGroup:
     """A cgroup v2 of the member's own, where one may be made; otherwise absent and every call does nothing."""
 
@@ -251,7 +256,7 @@ class ControlGroup:
         self._path: str | None = None
         if root is None:
             return
-        path = os.path.join(root, f"schedmate-{name}")
+        path = os.path.join(root, cgroup_name(name))
         try:
             os.mkdir(path)
         except FileExistsError:
@@ -515,6 +520,8 @@ class Supervisor:
             try:
                 os.fsync(self._spool.handle)
                 write_atomically(self._path("exit"), json.dumps(exit_status).encode())
+                return
+            except FileNotFoundError:  # the directory was removed: nobody waits for it any more
                 return
             except OSError as error:
                 if attempt == 0:

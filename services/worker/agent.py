@@ -48,6 +48,8 @@ from schedmate.services.worker.sources import Sources
 
 TOPICS: Final = (MemberAssigned.TOPIC, RunStarted.TOPIC, NodeReported.TOPIC, LogChunked.TOPIC)
 KERNEL_POLL_S: Final = 0.5
+CLOSE_TICK_S: Final = 0.01
+CLOSELY_S: Final = 0.3
 ORPHAN_TIMEOUT_S: Final = 30.0
 FAULTS_KEPT: Final = 50
 
@@ -99,6 +101,7 @@ class Worker:
         )  # orders are not carried out while a lapse is being dealt with, nor the other way round
         self._lapsed = asyncio.Event()
         self._leaving: set[asyncio.Task[None]] = set()
+        self._look_closely_until = 0.0
         self._told: Snapshot | None = None  # by the newest acknowledged report
         self._told_more = asyncio.Event()
 
@@ -273,6 +276,7 @@ class Worker:
             base=self._parts.base,
             lease_epoch=lambda: self._renewals.lease.epoch,
             may_run=self._may_run,
+            on_let_run=self._look_closely,
         )
 
     async def _adopt_members(self, kept: Kept) -> None:
@@ -327,6 +331,7 @@ class Worker:
             self._launcher.halt(key, cause)
         else:
             await asyncio.to_thread(lambda: self._processes.stop(key, grace_s=grace_s, cause=cause))
+            self._look_closely()
         self._node.edge()
 
     async def _release(self, key: MemberKey) -> None:
@@ -372,6 +377,10 @@ class Worker:
                 self._renewals.resume(lease)
             _log.warning("a new session begins", action="worker.session-begun", session=self._node.session)
 
+    def _look_closely(self) -> None:
+        """Look often for a moment: a start or an end is about to be seen."""
+        self._look_closely_until = self._clock.monotonic() + CLOSELY_S
+
     # --- watching -----------------------------------------------------------------------------------------------------
 
     async def _watch_members(self) -> None:
@@ -380,7 +389,8 @@ class Worker:
             if self._thread is not None:
                 self._thread.check()
             self._launcher.check()
-            await self._clock.sleep(self._settings.tick_s)
+            is_news_near = self._clock.monotonic() < self._look_closely_until
+            await self._clock.sleep(min(CLOSE_TICK_S, self._settings.tick_s) if is_news_near else self._settings.tick_s)
 
     async def _watch_gpus(self) -> None:
         assert self._gpus is not None

@@ -10,7 +10,15 @@ from typing import Any, Final
 import structlog
 
 from schedmate.infra.gpus.port import Gpus
-from schedmate.infra.processes.port import AlreadyStartedError, EndCause, Launch, MemberKey, Processes, SetupError
+from schedmate.infra.processes.port import (
+    AlreadyStartedError,
+    EndCause,
+    Launch,
+    MemberKey,
+    Phase,
+    Processes,
+    SetupError,
+)
 from schedmate.infra.telemetry import names
 from schedmate.infra.telemetry.tracing import span_from
 from schedmate.schemas.events import ExitCause, MemberAssigned, RefusalCause
@@ -21,6 +29,7 @@ from schedmate.services.worker.node import Node
 from schedmate.services.worker.sources import SourceError, Sources, give_to
 
 PROBE_EVERY_S: Final = 0.2
+GONE_EVERY_S: Final = 0.02
 CANNOT_START: Final = {
     Use.MISSING: (RefusalCause.GPU_MISSING, "GPU {} is not there or not healthy"),
     Use.EXTERNAL: (RefusalCause.GPU_BUSY_EXTERNAL, "a process from outside holds memory of GPU {}"),
@@ -52,6 +61,7 @@ class Launcher:
         base: Base,
         lease_epoch: Callable[[], int],
         may_run: asyncio.Event,
+        on_let_run: Callable[[], None],
     ) -> None:
         self._node = node
         self._processes = processes
@@ -60,6 +70,7 @@ class Launcher:
         self._base = base
         self._lease_epoch = lease_epoch
         self._may_run = may_run
+        self._on_let_run = on_let_run
         self._preparing: dict[MemberKey, asyncio.Task[Launch]] = {}
         self._tasks: dict[MemberKey, asyncio.Task[None]] = {}
         self._causes: dict[MemberKey, EndCause] = {}  # of halted members
@@ -190,6 +201,7 @@ class Launcher:
             raise CannotStartError(RefusalCause.SETUP_FAILED, str(error)) from error
         if self._node.members[key].stop_grace_s is not None:
             self._processes.abandon(key)
+            await self._until_gone(key)
             await self._end_unstarted(key)
             return
         await self._node.started(key, pid)
@@ -199,6 +211,17 @@ class Launcher:
             self._processes.abandon(key)
             return
         await asyncio.to_thread(self._processes.let_run, key)  # a stop from here on is the supervisor's to see
+        self._on_let_run()
+
+    async def _until_gone(self, key: MemberKey) -> None:
+        """Wait until nothing is left of a program that was held and never run."""
+        while True:
+            status = await asyncio.to_thread(self._processes.status, key)
+            if status.phase is Phase.ENDED:
+                return
+            if status.phase is Phase.LOST:
+                await asyncio.to_thread(self._processes.end_lost, key)
+            await self._node.clock.sleep(GONE_EVERY_S)
 
     async def _end_unstarted(self, key: MemberKey) -> None:
         cause = ExitCause(self._causes.get(key, EndCause.STOPPED).value)

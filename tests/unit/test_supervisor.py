@@ -384,6 +384,20 @@ def test_with_a_cgroup_the_kernel_ends_what_is_in_it(tmp_path: Path) -> None:
     assert not group.exists()
 
 
+@pytest.mark.skipif(UNIFIED is None or not os.access(UNIFIED, os.W_OK), reason="no cgroup v2 that may be written")
+def test_with_a_cgroup_even_what_wiped_its_environment_is_found_after_a_lost_supervisor(tmp_path: Path) -> None:
+    assert UNIFIED is not None
+    processes = RealProcesses(tmp_path / "n1", cgroup_root=UNIFIED)
+    processes.renew(epoch=1, deadline=FAR)
+    run(processes, launch(sys.executable, "-S", "-c", ESCAPES + "time.sleep(600)"))  # one child's environment is empty
+    pids = pids_of(processes)
+    os.kill(supervisor_pid(tmp_path), signal.SIGKILL)
+    eventually_sync(lambda: processes.status(KEY).phase is Phase.LOST)
+    eventually_sync(lambda: processes.end_lost(KEY))
+    assert [name for name, pid in pids.items() if is_alive(pid)] == []
+    assert not (UNIFIED / f"schedmate-{KEY}").exists()
+
+
 def test_where_no_cgroup_may_be_made_the_run_goes_on_without(tmp_path: Path) -> None:
     processes = RealProcesses(tmp_path / "n1", cgroup_root=tmp_path / "missing")
     processes.renew(epoch=1, deadline=FAR)
