@@ -1,0 +1,3 @@
+set -e
+export CFG=settings/prod.toml
+uv run --frozen python src/fit.py --config "$CFG" --batch-size 96 --no-compile
