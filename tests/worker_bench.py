@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from schedmate.infra.bus.memory import MemoryBus
-from schedmate.infra.bus.port import EventBus, Partition
+from schedmate.infra.bus.port import EventBus, Partition, Reader
 from schedmate.infra.clock import Clock, SystemClock
 from schedmate.infra.gpus.scripted import ScriptedGpus
 from schedmate.infra.processes.port import MemberKey, Processes
@@ -61,7 +61,7 @@ class Talk:
         self._place = itertools.count(1)
         self._assigned: dict[MemberKey, MemberAssigned] = {}
         self._events: list[Event] = []
-        self._offsets: dict[Partition, int] = {}
+        self._reader: Reader | None = None
 
     async def assign(
         self,
@@ -140,18 +140,19 @@ class Talk:
     async def _of(self, kind: type[Any], key: MemberKey) -> Any:
         return next((e for e in await self.heard(kind) if (e.run_id, e.member) == (key.run_id, key.member)), None)
 
+    async def close(self) -> None:
+        """Listen no more."""
+        if self._reader is not None:
+            await self._reader.stop()
+
     async def _listen(self) -> None:
-        for topic in (RunStarted.TOPIC, NodeReported.TOPIC, LogChunked.TOPIC):
-            for number in range(await self._bus.partitions(topic)):
-                self._offsets.setdefault(Partition(topic, number), 0)
-        reader = self._bus.reader(self._offsets)
-        await reader.start()
-        try:
-            while deliveries := await reader.poll(1000, 0.0):
-                self._events += [decode(d.record).event for d in deliveries]
-            self._offsets = dict(reader.position())
-        finally:
-            await reader.stop()
+        if self._reader is None:
+            topics = (RunStarted.TOPIC, NodeReported.TOPIC, LogChunked.TOPIC)
+            partitions = [Partition(t, n) for t in topics for n in range(await self._bus.partitions(t))]
+            self._reader = self._bus.reader(dict.fromkeys(partitions, 0))
+            await self._reader.start()
+        while not await self._reader.at_end():
+            self._events += [decode(d.record).event for d in await self._reader.poll(1000, 0.5)]
 
     def _order(self, key: MemberKey) -> dict[str, Any]:
         same = self._assigned[key].model_dump(include={"pool", "term", "node", "job_id", "run_id", "attempt", "member"})
