@@ -244,6 +244,9 @@ HTTP_REQUEST_S: Final = MetricName(
 )
 JOBS_ACCEPTED: Final = MetricName("schedmate_jobs_accepted_total", "counter", "Jobs accepted.", ("pool", "door"))
 JOBS_REFUSED: Final = MetricName("schedmate_jobs_refused_total", "counter", "Submissions refused.", ("why",))
+OUTBOX_JOBS: Final = MetricName(
+    "schedmate_outbox_jobs", "gauge", "Job documents not known to be on the bus.", (), "jobs"
+)
 QUEUE_DEPTH: Final = MetricName("schedmate_queue_depth_jobs", "gauge", "Jobs that wait.", ("pool",), "jobs")
 JOBS: Final = MetricName("schedmate_jobs", "gauge", "Jobs not yet at their end, by state.", ("pool", "state"), "")
 DECISIONS_TOTAL: Final = MetricName(
@@ -337,7 +340,7 @@ METRICS_DROPPED: Final = MetricName(
 
 METRICS: Final[tuple[MetricName, ...]] = (
     READY, BUS_LAG, BUS_PUBLISHED, BUS_ERRORS, RUNNER_IN_FLIGHT, RUNNER_HANDLED, RUNNER_RETRIES, RUNNER_HANDLE_S, RUNNER_REBALANCES,
-    DEAD_LETTERS, HTTP_REQUESTS, HTTP_REQUEST_S, JOBS_ACCEPTED, JOBS_REFUSED, QUEUE_DEPTH, JOBS, DECISIONS_TOTAL, DECIDE_S,
+    DEAD_LETTERS, HTTP_REQUESTS, HTTP_REQUEST_S, JOBS_ACCEPTED, JOBS_REFUSED, OUTBOX_JOBS, QUEUE_DEPTH, JOBS, DECISIONS_TOTAL, DECIDE_S,
     BATCH_INPUTS, APPEND_S, LEADING, TERM_NUMBER, LOG_SEQ, REFUSED_INPUTS, JOB_WAIT_S, JOB_RUN_S, GPUS, NODES, RUNS, RUN_ENDS,
     RUN_REFUSALS, LEASE_LEFT_S, GPU_UTILISATION, GPU_MEMORY_BYTES, LOG_SHIPPED, LOG_GAPS, ANALYSES, ANALYSIS_S, ESTIMATES, TRACKERS,
     PROGRESS, DIAGNOSES, STORE_CALLS, STORE_CALL_S, LLM_CALLS, LLM_CALL_S, LLM_TOKENS, METRICS_DROPPED,

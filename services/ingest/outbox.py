@@ -20,6 +20,7 @@ from schedmate.services.ingest.bundles import Bundles
 from schedmate.services.ingest.read_model import JOBS, ReadModel
 
 TENANTS: Final = "tenants"
+WAITING_COUNTED_MAX: Final = 1000
 _SWEEP_LEN: Final = 100
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -128,6 +129,11 @@ class Outbox:
     async def _send(self, record: Record) -> None:
         async with asyncio.timeout(self._publish_timeout_s):
             await self._bus.publish([record])
+
+    async def waiting(self) -> int:
+        """Return how many jobs are written and not known to be on the bus; at most `WAITING_COUNTED_MAX`."""
+        unpublished = await self._store.find(JOBS, "unpublished", low=0.0, high=float("inf"), limit=WAITING_COUNTED_MAX)
+        return len(unpublished)
 
     async def sweep(self) -> int:
         """Publish what has been unmarked for a while; return how many were published."""

@@ -109,6 +109,15 @@ def unavailable(what: str) -> Problem:
     )
 
 
+def overloaded() -> Problem:
+    """Return the problem that this instance has as many requests in hand as it takes."""
+    return Problem(
+        Kind.UNAVAILABLE,
+        f"This instance has as many requests in hand as it takes. Try again in {RETRY_AFTER_S} s, or add an instance.",
+        headers={"Retry-After": str(RETRY_AFTER_S)},
+    )
+
+
 def rate_limited(wait_s: float) -> Problem:
     """Return the problem that a tenant asked too often."""
     seconds = max(1, int(wait_s + 0.999))

@@ -16,6 +16,7 @@ from schedmate.infra.health import bind
 _KEEP_ALIVE_S: Final = 30
 _BACKLOG: Final = 512
 _POLL_S: Final = 0.01
+_SPARE_CONNECTIONS: Final = 100
 _HEADER_BYTES_MAX: Final = 64 * 1024
 
 
@@ -44,7 +45,7 @@ class ApiServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                limit_concurrency=connections_max,
+                limit_concurrency=connections_max + _SPARE_CONNECTIONS,  # the edge refuses first, and in words
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=max(1, int(drain_timeout_s)),
                 h11_max_incomplete_event_size=_HEADER_BYTES_MAX,

@@ -69,7 +69,7 @@ class IngestSettings(ServiceSettings):
     token_cache_s: float = Field(
         default=5.0, ge=0, description="How long a token's check is remembered, and a revoked one still works."
     )
-    connections_max: int = Field(default=1000, ge=1, description="Most connections at once.")
+    connections_max: int = Field(default=1000, ge=1, description="Most requests in hand at once, streams included.")
 
     def token_file(self) -> Path:
         """Return where the first operator's token is written."""

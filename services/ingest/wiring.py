@@ -181,6 +181,7 @@ class Ingest:
             lags["all", VIEW_GROUP] = float(await self._view.lag())
             self.metrics.set(names.RUNNER_IN_FLIGHT, self._view.in_flight, group=VIEW_GROUP)
         self.metrics.replace(names.BUS_LAG, lags)
+        self.metrics.set(names.OUTBOX_JOBS, await self.context.outbox.waiting())
 
     async def rebuild(self) -> int:
         """Drop the read model and fold it anew, here and in every other instance; return its generation."""

@@ -137,6 +137,19 @@ def _break(under_test: IngestUnderTest, part: str) -> None:
         target.list = nothing
 
 
+async def test_an_instance_with_its_hands_full_says_so_in_words(tmp_path: Path) -> None:
+    async with ingesting(tmp_path, connections_max=1, stream_poll_s=0.02) as under_test:
+        job = (await under_test.submit())["job_id"]
+        task = asyncio.create_task(under_test.http.get(f"/v1/jobs/{job}/log/follow"))
+        await eventually(lambda: under_test.context.streams.open == 1)
+        full = await under_test.http.get("/v1/jobs")
+        assert (full.status_code, full.headers["content-type"]) == (503, "application/problem+json")
+        assert int(full.headers["retry-after"]) > 0
+        under_test.context.streams.close()
+        await task
+        assert (await under_test.http.get("/v1/jobs")).status_code == 200
+
+
 async def test_a_mistake_of_ours_is_a_500_that_tells_nothing_but_its_trace(tmp_path: Path) -> None:
     async with ingesting(tmp_path) as under_test:
 
@@ -165,6 +178,7 @@ async def test_the_component_serves_is_ready_and_stops_while_a_stream_is_open(tm
                 text = under_test.ingest.metrics.text().decode()
                 assert 'schedmate_jobs_accepted_total{door="http",pool="default"} 1.0' in text
                 assert 'route="/v1/jobs"' in text
+                assert "schedmate_outbox_jobs 0.0" in text
                 # leaving the block stops the server; the stream ends instead of holding it up
                 stopping = asyncio.create_task(_stop(under_test))
                 async with asyncio.timeout(10):

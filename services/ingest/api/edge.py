@@ -20,7 +20,7 @@ from schedmate.infra.telemetry import names
 from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.infra.telemetry.tracing import current_trace_id, current_traceparent, span_from
 from schedmate.services.ingest.access import is_our_host, is_our_origin
-from schedmate.services.ingest.problems import MEDIA_TYPE, Kind, Problem, unavailable
+from schedmate.services.ingest.problems import MEDIA_TYPE, Kind, Problem, overloaded, unavailable
 from schedmate.services.ingest.settings import IngestSettings
 
 _MULTIPART: Final = b"multipart/form-data"
@@ -55,6 +55,7 @@ class Edge:
         self._clock = clock
         self._metrics = metrics
         self._check_host = check_host
+        self._in_hand = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection's request; anything but HTTP is not for us."""
@@ -85,6 +86,7 @@ class Edge:
         self, scope: Scope, headers: MutableMapping[bytes, bytes], receive: Receive, send: Send
     ) -> Problem | None:
         """Pass the request on; return the problem that it ended with, if any."""
+        self._in_hand += 1
         try:
             self._checked(headers)
             bounded = self._receiver(receive, headers, self._body_bytes_max(scope, headers))
@@ -101,9 +103,13 @@ class Edge:
             return Problem(
                 Kind.INTERNAL, "The failure is in the log under this trace id; nothing you sent is to blame."
             )
+        finally:
+            self._in_hand -= 1
         return None
 
     def _checked(self, headers: MutableMapping[bytes, bytes]) -> None:
+        if self._in_hand > self._settings.connections_max:
+            raise overloaded()
         if not self._check_host:
             return
         also = self._settings.api_hosts_allowed
