@@ -46,7 +46,10 @@ OUTSTANDING_MAX = 48  # three times what runs at once: the queue is never empty 
 SUBMITTERS = 4
 PATIENCE_S = 120.0
 ENDS = (JobSucceeded, JobFailed, JobCancelled, JobRejected)
-EXPECTED = {"good": {"SUCCEEDED"}, "bad": {"FAILED"}, "cancelled": {"CANCELLED", "SUCCEEDED"}}
+LONG_JOBS = 10  # of each of two batches: longer than a lease, so that a node that sleeps past it has something to lose
+LONG_S = LEASE_S + 12
+SLEEP_S = (LEASE_S + 8, LEASE_S + 12)
+EXPECTED = {"good": {"SUCCEEDED"}, "long": {"SUCCEEDED"}, "bad": {"FAILED"}, "cancelled": {"CANCELLED", "SUCCEEDED"}}
 
 
 @dataclass
@@ -94,6 +97,8 @@ class Load:
 
     def _job(self, number: int) -> tuple[dict[str, object], str, float | None]:
         rng = self.rng
+        if number % (JOBS // 2) < LONG_JOBS:
+            return {"name": "long", "script": f"sleep {LONG_S}", "gpus": 1, "retries": 0}, "long", None
         kind = rng.choices(["good", "bad", "cancelled"], [0.8, 0.1, 0.1])[0]
         seconds = rng.uniform(0.5, 2.0)
         nodes = 2 if rng.random() < 0.12 else 1
@@ -134,20 +139,27 @@ class Faults:
         self._busy: set[str] = set()
 
     def plan(self) -> list[Callable[[], None]]:
+        """A worker sleeps while nothing else disturbs the leader, so that its node is lost; then everything, another long sleep amid it."""
         c, rng = self.cluster, self.rng
-        killed = [p for p in c.processes.values() if p.service != "dispatcher"] + rng.choices(c.workers, k=4)
-        plan: list[Callable[[], None]] = [lambda p=p: self.kill(p) for p in killed]
-        plan += [lambda: self.kill(self._leader())] * 2
-        plan += [lambda: self.kill(c[rng.choice(["dispatcher-1", "dispatcher-2"])])]
-        plan += [lambda: self.sleep(self._leader(), rng.uniform(1.5, 2.5) * LEADER_LEASE_S)] * 2
-        plan += [lambda p=p: self.sleep(c[p], rng.uniform(3.0, 8.0)) for p in ("ingest", "log-monitor")]
-        plan += [self.kill_broker, self.restart_broker, self.kill_store]
-        rng.shuffle(plan)
-        # The long sleeps first and in the middle: what they undo takes a while to be done again.
-        sleepers = rng.sample(c.workers, 2)
-        for place, sleeper in ((1, sleepers[0]), (len(plan) // 2, sleepers[1])):
-            plan.insert(place, lambda p=sleeper: self.sleep(p, rng.uniform(LEASE_S + 6, LEASE_S + 11)))
-        return plan
+        calm: list[Callable[[], None]] = [
+            lambda n=n: self.kill(c[n]) for n in ("ingest", "code-analyzer", "history-estimator", "log-monitor")
+        ]
+        calm += [lambda: self.kill(rng.choice(c.workers))] * 3
+        rest: list[Callable[[], None]] = [lambda p=p: self.kill(p) for p in c.workers]
+        rest += [
+            lambda: self.kill(rng.choice(c.workers)),
+            lambda: self.kill(c["ingest"]),
+            lambda: self.kill(c["log-monitor"]),
+        ]
+        rest += [lambda: self.kill(self._leader())] * 2
+        rest += [lambda: self.kill(c[rng.choice(["dispatcher-1", "dispatcher-2"])])]
+        rest += [lambda: self.sleep(self._leader(), rng.uniform(1.5, 2.5) * LEADER_LEASE_S)] * 2
+        rest += [lambda p=p: self.sleep(c[p], rng.uniform(3.0, 8.0)) for p in ("ingest", "log-monitor")]
+        rest += [self.kill_broker, self.restart_broker, self.kill_store]
+        rng.shuffle(calm)
+        rng.shuffle(rest)
+        rest.insert(len(rest) // 2, self.sleep_with_a_long_job)
+        return [self.sleep_with_a_long_job, *calm, *rest]
 
     def run(self, pause_s: Callable[[], float]) -> None:
         for fault in self.plan():
@@ -184,6 +196,15 @@ class Faults:
             self._busy.discard(process.name)
 
         self._sleeps.append(self._beside.submit(wake))
+
+    def sleep_with_a_long_job(self) -> None:
+        """Put a worker to sleep that runs a long job, if there is one: its supervisor ends it, the leader starts it elsewhere."""
+        try:
+            views = eventually_sync(lambda: list(self.cluster.client.jobs(state="RUNNING", name="long")), 15)
+            worker = self.cluster[self.rng.choice([view.placements[0].node for view in views])]
+        except (AssertionError, ApiError, UnreachableError):
+            worker = self.rng.choice(self.cluster.workers)
+        self.sleep(worker, self.rng.uniform(*SLEEP_S))
 
     def kill_broker(self) -> None:
         self.counts["kill broker"] += 1
@@ -258,6 +279,7 @@ def test_every_job_ends_exactly_once_whatever_dies(
     }
     assert unexpected == {}
     assert replayed.difference is None
+    assert decided.nodes_lost > 0, "a worker that slept past its lease was not lost: these faults were too weak"
     assert letters == []
     assert faults.unasked == []
 
@@ -348,7 +370,9 @@ def _summary(
             "  faults: " + ", ".join(f"{what} x{count}" for what, count in sorted(faults.counts.items())),
             f"  starts of processes: {sum(p.starts for p in cluster.processes.values())}, ended unasked: {len(faults.unasked)}",
             "  ends: " + ", ".join(f"{state} {count}" for state, count in sorted(ends.items())),
-            f"  assignments {decided.assignments}, members started {len(verdict.lives)}, jobs with more than one started attempt "
-            f"{sum(1 for n in attempts.values() if n > 1)}, refused {verdict.refused}, nodes lost {decided.nodes_lost}, repeated decisions {decided.repeats}",
+            (
+                f"  assignments {decided.assignments}, members started {len(verdict.lives)}, jobs with more than one started attempt "
+                f"{sum(1 for n in attempts.values() if n > 1)}, refused {verdict.refused}, nodes lost {decided.nodes_lost}, repeated decisions {decided.repeats}"
+            ),
         )
     )

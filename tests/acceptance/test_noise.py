@@ -31,6 +31,8 @@ from tests.waiting import eventually_sync
 pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.timeout(300)]
 
 TOPICS = tuple(topic for topic in READERS if topic != DeadLettered.TOPIC)
+#: takes one type by its header and reads the recent past again at each start: what is none of its type is the others' to put aside
+WATCHES = {("schedmate.nodes", "log-monitor")}
 JOBS = 40
 
 
@@ -157,7 +159,7 @@ def test_noise_changes_no_outcome_and_poison_ends_in_dead_letters(cluster: Clust
     ), repeater.repeated
     ends: dict[str, set[str]] = defaultdict(set)
     for delivery in cluster.read("schedmate.decisions"):
-        if b"poison" in (delivery.record.key, delivery.record.key):
+        if delivery.record.key == b"poison":
             continue
         envelope = decode(delivery.record)
         if isinstance(envelope.event, JobDecision) and envelope.event.state in TERMINAL:
@@ -166,7 +168,10 @@ def test_noise_changes_no_outcome_and_poison_ends_in_dead_letters(cluster: Clust
     verdict = check_directories([cluster.directory])
     assert verdict.violations == []
     assert set(Counter((life.job, life.member) for life in verdict.lives).values()) == {1}, "one start per member"
-    eventually_sync(lambda: not _undelivered(cluster), 30, "each reader has put the poison of each of its topics aside")
+    try:
+        eventually_sync(lambda: not _undelivered(cluster), 30)
+    except AssertionError:
+        raise AssertionError(f"poison that its readers have not put aside: {_undelivered(cluster)}") from None
     assert all(process.living() for process in cluster.processes.values())
 
 
@@ -182,7 +187,7 @@ def _undelivered(cluster: Cluster) -> list[str]:
     for letter in letters:
         assert isinstance(letter, DeadLettered)
         found[letter.original_topic, letter.service].add(letter.original_value)
-    wanted = {(topic, reader) for topic in TOPICS for reader in READERS[topic]}
+    wanted = {(topic, reader) for topic in TOPICS for reader in READERS[topic]} - WATCHES
     return [
         f"{topic} by {reader}: {len(found[topic, reader])}"
         for topic, reader in sorted(wanted)
