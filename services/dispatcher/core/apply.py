@@ -11,8 +11,9 @@ from typing import Any, Final
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, TERMINAL, JobEvent, JobState, transition
 from schedmate.services.dispatcher.core.decisions import Decision, Moved, NodeMarked, Noted, Placed, Release, Stop
+from schedmate.services.dispatcher.core.fold import suspect
 from schedmate.services.dispatcher.core.lifecycle import REQUEUE_CAUSES, first_bad_node
-from schedmate.services.dispatcher.core.state import AVOID_MAX, ENDED, Job, Member, PoolState
+from schedmate.services.dispatcher.core.state import AVOID_MAX, TOLD, Job, Member, PoolState
 
 PORT_TRIES: Final = 100_000
 
@@ -41,7 +42,7 @@ def _moved(state: PoolState, decision: Moved, index: int) -> None:
         job.started_at = state.at
         job.expected_end = state.at + job.p50_s if job.p50_s is not None else None
     elif event is JobEvent.STOP:
-        _note_stop(job, decision)
+        _note_stop(state, job, decision)
     elif event is JobEvent.REQUEUE:
         _note_requeue(job, decision)
     if after is JobState.QUEUED and job.not_before <= state.at:
@@ -50,16 +51,14 @@ def _moved(state: PoolState, decision: Moved, index: int) -> None:
         state.set_timer(job)
 
 
-def _note_stop(job: Job, decision: Moved) -> None:
+def _note_stop(state: PoolState, job: Job, decision: Moved) -> None:
     job.intent = decision.intent
     job.requeue_cause = REQUEUE_CAUSES.get(Reason(decision.reason), "infrastructure")
     preempted = decision.reason == Reason.PREEMPTED
-    late = (
-        next((m.node for m in job.members if m.state != ENDED), None)
-        if decision.reason == Reason.START_TIMEOUT
-        else None
-    )
-    job.requeue_avoid = None if preempted else first_bad_node(job) or late
+    late = [m.node for m in job.members if m.state == TOLD] if decision.reason == Reason.START_TIMEOUT else []
+    for name in late:
+        suspect(state, job, state.nodes[name])
+    job.requeue_avoid = None if preempted else first_bad_node(job) or next(iter(late), None)
 
 
 def _note_requeue(job: Job, decision: Moved) -> None:

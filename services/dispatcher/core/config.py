@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
+from math import isfinite
 from typing import Any, Self
 
 
@@ -49,7 +50,7 @@ class PoolConfig:
     user_backoff_s: float = 1.0
     user_backoff_cap_s: float = 60.0
     early_max: int = 10_000  # events held for jobs not seen yet
-    decisions_max: int = 2_000  # a step stops there and goes on in the next one
+    decisions_max: int = 2_000  # decisions and seats: a step stops there and goes on in the next one
 
     def user_budget(self, retries: int) -> Budget:
         """Return the budget of a job's own failures."""
@@ -65,7 +66,7 @@ class PoolConfig:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
-        """Return the settings of a JSON object; unknown names are refused (TypeError)."""
+        """Return the settings of a JSON object; unknown names and values that make no sense are refused (TypeError)."""
         given = dict(value)
         for budget in ("infrastructure", "launch", "preempted"):
             if isinstance(given.get(budget), dict):
@@ -73,4 +74,30 @@ class PoolConfig:
         unknown = set(given) - {f.name for f in fields(cls)}
         if unknown:
             raise TypeError(f"unknown pool settings: {', '.join(sorted(unknown))}")
-        return cls(**given)
+        made = cls(**given)
+        for f in fields(cls):
+            _check(f.name, getattr(made, f.name), getattr(cls(), f.name))
+        for f in fields(Budget):
+            for name in ("infrastructure", "launch", "preempted"):
+                _check(f"{name}.{f.name}", getattr(getattr(made, name), f.name), 0.0 if f.name.endswith("_s") else 0)
+        return made
+
+
+def _check(name: str, value: object, default: object) -> None:
+    """Refuse a value of another kind than its default's; numbers are finite and not negative, where none is a limit it may be one."""
+    if value is None and default is None:
+        return
+    if isinstance(default, (str, bool, Budget)):
+        good = isinstance(value, type(default))
+    elif isinstance(default, dict):
+        good = isinstance(value, dict) and all(isinstance(k, str) and _is_count(v) for k, v in value.items())
+    elif isinstance(default, float):
+        good = _is_count(value) or (isinstance(value, float) and isfinite(value) and value >= 0)
+    else:
+        good = _is_count(value)
+    if not good:
+        raise TypeError(f"pool setting {name} cannot be {value!r}")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

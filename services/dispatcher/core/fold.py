@@ -33,6 +33,9 @@ from schedmate.services.dispatcher.core.state import ENDED, STARTED, TOLD, Job, 
 
 NODE_COMMANDS: Final = ("drain", "undrain", "cordon", "dead")
 CORDON_CONFIDENCE_MIN: Final = 0.5
+SUSPECTS_MAX: Final = 8
+REMAINING_EDGE_S: Final = 10.0
+REMAINING_EDGE_RATIO: Final = 0.1
 
 
 class FoldError(ValueError):
@@ -55,12 +58,23 @@ def _held_early(state: PoolState, job_id: str, value: Input) -> bool:
     """An event for a job not seen yet is held (bounded); one for an ended job is nobody's business."""
     if job_id in state.jobs or job_id in state.ended:
         return False
-    if state.early_count >= state.config.early_max:
-        oldest = next(iter(state.early))
-        state.early_count -= len(state.early.pop(oldest))
-    state.early.setdefault(job_id, []).append(value)
-    state.early_count += 1
+    if state.config.early_max > 0:
+        _forget_early(state, state.config.early_max - 1)
+        state.early.setdefault(job_id, []).append(value)
+        state.early_count += 1
     return True
+
+
+def _forget_early(state: PoolState, bound: int) -> None:
+    """Forget the oldest events that are held, down to so many."""
+    while state.early_count > bound and state.early:
+        state.early_count -= len(state.early.pop(next(iter(state.early))))
+
+
+def _forget_cancels(state: PoolState, bound: int) -> None:
+    """Forget the oldest cancels that are held, down to so many."""
+    while len(state.cancels) > bound:
+        del state.cancels[next(iter(state.cancels))]
 
 
 # --- jobs ---
@@ -104,20 +118,24 @@ def _cancel(state: PoolState, value: CancelRequested) -> None:
         if job.cancel_by is None:
             job.cancel_by = value.by
             state.touch(job)
-    elif value.job not in state.ended:
-        if len(state.cancels) >= state.config.early_max:
-            del state.cancels[next(iter(state.cancels))]
-        state.cancels.setdefault(value.job, value.by)
+    elif value.job not in state.ended and value.job not in state.cancels and state.config.early_max > 0:
+        _forget_cancels(state, state.config.early_max - 1)
+        state.cancels[value.job] = value.by
 
 
 # --- members ---
 
 
+def _is_current(state: PoolState, job_id: str, attempt: int) -> bool:
+    job = state.jobs.get(job_id)
+    return job is not None and job.attempt == attempt and job.state in HOLDS_GPUS
+
+
 def _member_of(state: PoolState, job_id: str, attempt: int, number: int, node: str, session: int) -> Member | None:
     """The member that an event speaks of, if it belongs to the current assignment and comes from the node that holds it."""
-    job = state.jobs.get(job_id)
-    if job is None or job.attempt != attempt or job.state not in HOLDS_GPUS:
+    if not _is_current(state, job_id, attempt):
         return None
+    job = state.jobs[job_id]
     if not 0 <= number < len(job.members):
         raise FoldError(f"job {job_id} has no member {number}")
     member = job.members[number]
@@ -137,6 +155,8 @@ def _started(state: PoolState, value: MemberStarted) -> None:
 
 def _exited(state: PoolState, value: MemberExited) -> None:
     member = _member_of(state, value.job, value.attempt, value.member, value.node, value.session)
+    if member is None and _is_current(state, value.job, value.attempt):
+        return  # told by an earlier session: the node's report tells it again, and until then it must not be let go
     state.releases.append((value.node, value.job, value.attempt, value.member))
     if member is not None and member.state != ENDED:
         _end(
@@ -185,8 +205,24 @@ def _judge_node(state: PoolState, job: Job, member: Member) -> None:
             if name != node.name:
                 _strike(state, state.nodes[name], job.id)
         job.suspects = ()
-    elif member.cause in ("exited", "launch_failed") and node.name not in job.suspects:
-        job.suspects = (*job.suspects, node.name)[-8:]
+    elif member.cause in ("exited", "launch_failed"):
+        suspect(state, job, node)
+
+
+def suspect(state: PoolState, job: Job, node: Node) -> None:
+    """The job failed on the node before it did anything. Whose fault it was shows when it does well elsewhere, or never.
+
+    Jobs that have done well elsewhere for long enough by now confirm what they suspect: nobody waits for their end.
+    """
+    if node.name not in job.suspects:
+        job.suspects = (*job.suspects, node.name)[-SUSPECTS_MAX:]
+    for other in state.jobs.values():
+        well_for = state.at - other.started_at if other.started_at is not None else 0.0
+        does_well = other.state is JobState.RUNNING and well_for > state.config.fast_failure_s
+        if does_well and node.name in other.suspects:
+            for name in other.suspects:
+                _strike(state, state.nodes[name], other.id)
+            other.suspects = ()
 
 
 def _strike(state: PoolState, node: Node, job_id: str) -> None:
@@ -205,7 +241,7 @@ def _refused(state: PoolState, value: MemberRefused) -> None:
         return
     _end(state, job, member, cause="refused", detail=f"{value.cause}: {value.detail}".rstrip(": "))
     if value.cause == "setup_failed":
-        _strike(state, state.nodes[value.node], job.id)
+        suspect(state, job, state.nodes[value.node])
 
 
 # --- nodes ---
@@ -224,6 +260,7 @@ def _reported(state: PoolState, value: NodeReported) -> None:
         state.joins += 1
         state.nodes[node.name] = node
     before = (node.schedulable, node.gpus)
+    restarted = value.session > node.session > 0
     node.session, node.boot_id = value.session, value.boot_id
     node.applied = (value.applied_seq, value.applied_index)
     node.address, node.port_min, node.port_max = value.address, value.port_min, value.port_max
@@ -234,7 +271,7 @@ def _reported(state: PoolState, value: NodeReported) -> None:
     if before != (node.schedulable, node.gpus):
         state.refresh_capacity(node)
     state.dirty_nodes[node.name] = None
-    _reconcile(state, node, value)
+    _reconcile(state, node, value, restarted=restarted)
 
 
 def says_something_new(state: PoolState, value: NodeReported) -> bool:
@@ -260,10 +297,19 @@ def says_something_new(state: PoolState, value: NodeReported) -> bool:
     applied = (value.applied_seq, value.applied_index)
     return any(
         True
-        for job_id in node.owner.values()
+        for job_id in node.owners
         for number, member in enumerate(state.jobs[job_id].members)
         if _is_missing(state.jobs[job_id], number, member, value, seen, applied)
     )
+
+
+def remaining_says_something_new(state: PoolState, value: ProgressArrived, now: float) -> bool:
+    """Tell whether an expected end has moved by more than a tenth of what remains (and ten seconds): chatter stays out of the log."""
+    job = state.jobs.get(value.job)
+    if job is None or job.attempt != value.attempt or job.expected_end is None:
+        return job is not None and job.attempt == value.attempt
+    moved_s = abs(now + max(value.remaining_s, 0.0) - job.expected_end)
+    return moved_s > max(REMAINING_EDGE_S, REMAINING_EDGE_RATIO * value.remaining_s)
 
 
 def _run_is_news(state: PoolState, node: Node, run: RunSeen) -> bool:
@@ -287,12 +333,15 @@ def _is_missing(
     return job.place <= applied or (member.state == STARTED and report.session > member.session)
 
 
-def _reconcile(state: PoolState, node: Node, report: NodeReported) -> None:
-    """A report is the full truth: what it lacks is lost, what nobody wants gets a stop, what has ended is let go."""
+def _reconcile(state: PoolState, node: Node, report: NodeReported, *, restarted: bool) -> None:
+    """A report is the full truth: what it lacks is lost, what nobody wants gets a stop, what has ended is let go.
+
+    A worker that was `restarted` is told again what it was to stop: the order may have stood in records that were lost.
+    """
     for run in report.runs:
-        _reconcile_run(state, node, run)
+        _reconcile_run(state, node, run, restarted=restarted)
     seen = {(r.job, r.attempt, r.member) for r in report.runs}
-    for job_id in dict.fromkeys(node.owner.values()):
+    for job_id in node.owners:
         job = state.jobs[job_id]
         for number, member in enumerate(job.members):
             if _is_missing(job, number, member, report, seen, node.applied):
@@ -301,7 +350,7 @@ def _reconcile(state: PoolState, node: Node, report: NodeReported) -> None:
             state.touch(job)
 
 
-def _reconcile_run(state: PoolState, node: Node, run: RunSeen) -> None:
+def _reconcile_run(state: PoolState, node: Node, run: RunSeen, *, restarted: bool) -> None:
     member = _wanted(state, node, run)
     if run.ended:
         state.releases.append((node.name, run.job, run.attempt, run.member))
@@ -318,9 +367,12 @@ def _reconcile_run(state: PoolState, node: Node, run: RunSeen) -> None:
             )
     elif member is None or member.state == ENDED:
         state.stops.append((node.name, run.job, run.attempt, run.member))
-    elif run.started and member.state == TOLD:
-        member.state, member.started_at = STARTED, run.started_at
-        state.touch(state.jobs[run.job])
+    else:
+        if restarted and member.stop_ordered:
+            state.stops.append((node.name, run.job, run.attempt, run.member))
+        if run.started and member.state == TOLD:
+            member.state, member.started_at = STARTED, run.started_at
+            state.touch(state.jobs[run.job])
 
 
 def _wanted(state: PoolState, node: Node, run: RunSeen) -> Member | None:
@@ -346,7 +398,7 @@ def _silent(state: PoolState, value: NodeSilent) -> None:
         node.unreachable = True
         state.refresh_capacity(node)
         state.dirty_nodes[node.name] = None
-        for job_id in dict.fromkeys(node.owner.values()):
+        for job_id in node.owners:
             state.touch(state.jobs[job_id])
 
 
@@ -355,7 +407,7 @@ def _bury(state: PoolState, node: Node, cause: str, detail: str = "") -> None:
     node.alive, node.unreachable = False, False
     state.refresh_capacity(node)
     state.dirty_nodes[node.name] = None
-    for job_id in dict.fromkeys(node.owner.values()):
+    for job_id in node.owners:
         job = state.jobs[job_id]
         for member in job.members:
             if member.node == node.name and member.state != ENDED:
@@ -378,7 +430,7 @@ def _node_commanded(state: PoolState, value: NodeCommanded) -> None:
             node.cordon_wanted = value.why or f"cordoned by {value.by}"
         case "dead":
             if node.alive:
-                _bury(state, node, "node_lost", f"{value.by} declared {node.name} dead")
+                _bury(state, node, "declared_dead", f"{value.by} declared {node.name} dead")
     state.refresh_capacity(node)
 
 
@@ -432,6 +484,8 @@ def _config(state: PoolState, value: ConfigChanged) -> None:
     for job in waiting:
         state.dequeue(job)
     state.config, state.policy = config, policy
+    _forget_early(state, config.early_max)
+    _forget_cancels(state, config.early_max)
     for job in waiting:
         state.enqueue(job)
     for job in state.jobs.values():

@@ -23,6 +23,13 @@ _SPENT_REASON: Final = {
 }
 
 
+_LOST_REASONS: Final = {
+    "refused": Reason.START_REFUSED,
+    "node_lost": Reason.NODE_LOST,
+    "declared_dead": Reason.NODE_DECLARED_DEAD,
+}
+
+
 def advance(state: PoolState, job: Job, emit: Emit) -> None:
     """Move a job as far as the facts allow."""
     while job.state not in TERMINAL:
@@ -78,9 +85,7 @@ def _holding(state: PoolState, job: Job, emit: Emit) -> None:
         return
     gone = next((m for m in members if m.lost), None)
     if gone is not None:
-        job_reason = {"refused": Reason.START_REFUSED, "node_lost": Reason.NODE_LOST}.get(
-            gone.cause or "", Reason.MEMBER_LOST
-        )
+        job_reason = _LOST_REASONS.get(gone.cause or "", Reason.MEMBER_LOST)
         _stop(state, job, emit, StopIntent.REQUEUE, job_reason, gone.detail or f"{gone.cause} on {gone.node}")
         return
     failed = next((m for m in members if m.state == ENDED and not m.done), None)
@@ -193,7 +198,9 @@ def _diagnosing(state: PoolState, job: Job, emit: Emit) -> None:
         return
     due = state.deadline(job)
     if due is not None and due <= state.at:
-        _requeue(state, job, emit, "user", first_bad_node(job), job.resume_from, "no diagnosis came in time")
+        unlaunched = any(m.cause == "launch_failed" for m in job.members)
+        pays = "launch" if unlaunched else "user"
+        _requeue(state, job, emit, pays, first_bad_node(job), job.resume_from, "no diagnosis came in time")
 
 
 def first_bad_node(job: Job) -> str | None:
@@ -275,6 +282,7 @@ REQUEUE_CAUSES: Final = {
     Reason.START_TIMEOUT: "launch",
     Reason.PREEMPTED: "preempted",
     Reason.NODE_LOST: "infrastructure",
+    Reason.NODE_DECLARED_DEAD: "infrastructure",
     Reason.MEMBER_LOST: "infrastructure",
 }
 """Which budget pays when a stop with this reason ends in another attempt."""

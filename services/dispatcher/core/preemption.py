@@ -6,8 +6,10 @@ so two jobs never take turns and nobody is stopped in vain (scenarios BR-01, BR-
 
 from __future__ import annotations
 
+from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import JobState
 from schedmate.services.dispatcher.core.capacity import GpuClass
+from schedmate.services.dispatcher.core.fitting import avoided
 from schedmate.services.dispatcher.core.lifecycle import Emit, preempt
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
@@ -18,11 +20,16 @@ FreeGpus = dict[tuple[str, GpuClass], int]
 def make_way(state: PoolState, job: Job, emit: Emit) -> bool:
     """Stop the least set of victims that lets `job` fit; False (and nothing touched) when there is none.
 
-    Jobs that are already on their way out for a preemption count as gone: nobody else is stopped while they would do.
+    Jobs that are already on their way out for a preemption count as gone: nobody else is stopped while they would do. One whose
+    stop has outlasted its bound counts no more: nobody knows when its GPUs come back.
     """
     free = _free_for(state, job)
     for leaving in state.jobs.values():
-        if leaving.state is JobState.STOPPING and leaving.requeue_cause == "preempted":
+        if (
+            leaving.state is JobState.STOPPING
+            and leaving.requeue_cause == "preempted"
+            and leaving.reason != Reason.STOP_TIMEOUT
+        ):
             _return_gpus(state, leaving, free, 1)
     if _fits(job, free):
         return True
@@ -33,10 +40,14 @@ def make_way(state: PoolState, job: Job, emit: Emit) -> bool:
 
 
 def _free_for(state: PoolState, job: Job) -> FreeGpus:
+    """Count where the placer would look: room on a node that the job avoids helps nobody."""
+    avoid = avoided(state, job)
     return {
         (group.node, group.gpu_class): len(group.free)
         for group in state.capacity.groups()
-        if job.gpu_type in (None, group.gpu_class[0]) and group.gpu_class[1] >= job.gpu_memory_mib
+        if job.gpu_type in (None, group.gpu_class[0])
+        and group.gpu_class[1] >= job.gpu_memory_mib
+        and group.node not in avoid
     }
 
 

@@ -39,6 +39,7 @@ class WaitingQueue:
         del entries[at]
         if not entries:
             del self._kinds[kind]
+        self.changed = True  # whoever it held back may go now
 
     def heads(self) -> list[tuple[Key, str, Kind]]:
         """Return the first job of each kind as a heap; keys are unique, so kinds are never compared."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, JobState
 from schedmate.services.dispatcher.core.capacity import GpuClass
-from schedmate.services.dispatcher.core.schedule import AT_LIMIT, FITS, NEVER, avoided, fit
+from schedmate.services.dispatcher.core.fitting import AT_LIMIT, FITS, NEVER, avoided, fit
 from schedmate.services.dispatcher.core.state import Job, Node, PoolState
 
 WAITS_FOR_MAX = 8

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Final
 
 from schedmate.services.dispatcher.core.capacity import Group
 from schedmate.services.dispatcher.core.decisions import Placed, Seat
+from schedmate.services.dispatcher.core.fitting import AT_LIMIT, NO_ROOM, at_limit, fit
 from schedmate.services.dispatcher.core.lifecycle import Emit
-from schedmate.services.dispatcher.core.policy import BestFit
 from schedmate.services.dispatcher.core.preemption import make_way
 from schedmate.services.dispatcher.core.queue import Kind
 from schedmate.services.dispatcher.core.state import Job, Node, PoolState
-
-FITS, NO_ROOM, AT_LIMIT, NEVER = "fits", "no-room", "at-limit", "never"
-
-_PLACER: Final = BestFit()
 
 
 def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
@@ -24,6 +19,8 @@ def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
     queue = state.queue
     if not (queue.changed or state.config.preemption) and state.pass_epoch == state.capacity.epoch:
         return
+    if state.pass_epoch != state.capacity.epoch:
+        state.blocked.clear()
     heap = queue.heads()
     passed_over = 0
     while heap:
@@ -50,6 +47,13 @@ def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
 
 
 def _verdict(state: PoolState, job: Job, kind: Kind) -> tuple[str, list[Group] | None]:
+    """Return the verdict on a kind, remembered while nothing was freed.
+
+    The limit is looked at each time: it may be reached without anything being freed, and whoever recovered the pool remembers
+    nothing. What is remembered must be what would be found anew.
+    """
+    if at_limit(state, job):
+        return AT_LIMIT, None
     known = state.blocked.get(kind)
     if known is not None and known[0] == state.capacity.epoch:
         return known[1], None
@@ -57,42 +61,6 @@ def _verdict(state: PoolState, job: Job, kind: Kind) -> tuple[str, list[Group] |
     if groups is None:
         state.blocked[kind] = (state.capacity.epoch, verdict)
     return verdict, groups
-
-
-def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
-    """Return whether the job fits now, and where."""
-    limit = state.config.tenant_limit(job.tenant)
-    if limit is not None and state.tenant_gpus.get(job.tenant, 0) + job.gpus_total > limit:
-        return AT_LIMIT, None
-    capacity = state.capacity
-    if job.gpus_total > capacity.free_gpus:
-        could = capacity.could_hold(job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib)
-        return (NO_ROOM if could else NEVER), None
-    avoid = avoided(state, job)
-    groups = _PLACER.place(capacity, job, avoid)
-    if groups is not None:
-        return FITS, groups
-    if capacity.could_hold(job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib):
-        return NO_ROOM, None
-    return NEVER, None
-
-
-def avoided(state: PoolState, job: Job) -> frozenset[str]:
-    """Return the nodes that the job keeps away from: those it failed on, as long as others could hold it."""
-    if not job.avoid:
-        return frozenset()
-    avoid = frozenset(job.avoid)
-    kinds: dict[str, set[str]] = {}
-    for group in state.capacity.groups():
-        fits_type = job.gpu_type is None or group.gpu_class[0] == job.gpu_type
-        if (
-            fits_type
-            and group.usable >= job.gpus
-            and group.gpu_class[1] >= job.gpu_memory_mib
-            and group.node not in avoid
-        ):
-            kinds.setdefault(group.gpu_class[0], set()).add(group.node)
-    return avoid if any(len(nodes) >= job.nodes for nodes in kinds.values()) else frozenset()
 
 
 def _place(state: PoolState, job: Job, groups: list[Group], passed_over: int, emit: Emit) -> None:

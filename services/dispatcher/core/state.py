@@ -26,7 +26,7 @@ TOLD, STARTED, ENDED = 0, 1, 2
 
 @dataclass(slots=True)
 class Member:
-    """One member of the current attempt. `state` is TOLD, STARTED or ENDED; `cause` as in ExitCause, `refused` or `node_lost`."""
+    """One member of the current attempt. `state` is TOLD, STARTED or ENDED; `cause` as in ExitCause, `refused`, `node_lost` or `declared_dead`."""
 
     node: str
     session: int
@@ -51,7 +51,7 @@ class Member:
         return self.state == ENDED and self.cause in _LOST
 
 
-_LOST: Final = ("lost", "node_lost", "refused", "lease_expired", "worker_stopped")
+_LOST: Final = ("lost", "node_lost", "declared_dead", "refused", "lease_expired", "worker_stopped")
 
 
 @dataclass(slots=True)
@@ -137,6 +137,11 @@ class Node:
         False,
         False,
     )  # alive, draining, cordoned, unreachable as last decided
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """The jobs that hold its GPUs, in the order of the GPUs: `owner` itself is in another order after a recovery."""
+        return tuple(dict.fromkeys(job for _, job in sorted(self.owner.items())))
 
     @property
     def schedulable(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from schedmate.schemas.states import JobState
 from schedmate.services.dispatcher.core.apply import apply
-from schedmate.services.dispatcher.core.decisions import Decision, NodeMarked, Release, Stop
+from schedmate.services.dispatcher.core.decisions import Decision, NodeMarked, Placed, Release, Stop
 from schedmate.services.dispatcher.core.fold import FoldError, fold
 from schedmate.services.dispatcher.core.inputs import Input
 from schedmate.services.dispatcher.core.lifecycle import Emit, advance
@@ -108,10 +108,13 @@ def _admit_due(state: PoolState) -> None:
 def decide(state: PoolState) -> list[Decision]:
     """Decide what follows from what was folded."""
     out: list[Decision] = []
+    seats = 0
 
     def emit(decision: Decision) -> None:
+        nonlocal seats
         apply(state, decision, len(out))
         out.append(decision)
+        seats += len(decision.seats) if isinstance(decision, Placed) else 0
 
     state.more = False
     _mark_nodes(state, emit)
@@ -123,11 +126,12 @@ def decide(state: PoolState) -> list[Decision]:
         live = state.jobs.get(job_id)
         if live is not None:
             advance(state, live, emit)
+    _mark_nodes(state, emit)  # a start that never came may have been one too many
     for release in dict.fromkeys(state.releases):
         emit(Release(*release))
     for node, job_id, attempt, member in dict.fromkeys(state.stops):
         emit(Stop(node, job_id, attempt, member, state.config.stop_grace_s))
-    schedule(state, emit, lambda: len(out) >= state.config.decisions_max)
+    schedule(state, emit, lambda: len(out) + seats >= state.config.decisions_max)
     close(state)
     return out
 

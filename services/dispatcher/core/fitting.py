@@ -1,0 +1,54 @@
+"""Does a waiting job fit now, and where? Asked by the scheduling pass, by preemption and by the reasons."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schedmate.services.dispatcher.core.capacity import Group
+from schedmate.services.dispatcher.core.policy import BestFit
+from schedmate.services.dispatcher.core.state import Job, PoolState
+
+FITS, NO_ROOM, AT_LIMIT, NEVER = "fits", "no-room", "at-limit", "never"
+
+_PLACER: Final = BestFit()
+
+
+def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
+    """Return whether the job fits now, and where."""
+    if at_limit(state, job):
+        return AT_LIMIT, None
+    capacity = state.capacity
+    if job.gpus_total > capacity.free_gpus:
+        could = capacity.could_hold(job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib)
+        return (NO_ROOM if could else NEVER), None
+    avoid = avoided(state, job)
+    groups = _PLACER.place(capacity, job, avoid)
+    if groups is not None:
+        return FITS, groups
+    if capacity.could_hold(job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib):
+        return NO_ROOM, None
+    return NEVER, None
+
+
+def at_limit(state: PoolState, job: Job) -> bool:
+    """Tell whether the job would take its tenant over its limit."""
+    limit = state.config.tenant_limit(job.tenant)
+    return limit is not None and state.tenant_gpus.get(job.tenant, 0) + job.gpus_total > limit
+
+
+def avoided(state: PoolState, job: Job) -> frozenset[str]:
+    """Return the nodes that the job keeps away from: those it failed on, as long as others could hold it."""
+    if not job.avoid:
+        return frozenset()
+    avoid = frozenset(job.avoid)
+    kinds: dict[str, set[str]] = {}
+    for group in state.capacity.groups():
+        fits_type = job.gpu_type is None or group.gpu_class[0] == job.gpu_type
+        if (
+            fits_type
+            and group.usable >= job.gpus
+            and group.gpu_class[1] >= job.gpu_memory_mib
+            and group.node not in avoid
+        ):
+            kinds.setdefault(group.gpu_class[0], set()).add(group.node)
+    return avoid if any(len(nodes) >= job.nodes for nodes in kinds.values()) else frozenset()

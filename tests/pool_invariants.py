@@ -1,0 +1,186 @@
+"""What must hold of a pool after every step, whatever it was told; counted from scratch, not from the indexes under test."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from schedmate.schemas.reasons import Reason
+from schedmate.schemas.states import HOLDS_GPUS, TERMINAL, TRANSITIONS, JobEvent, JobState
+from schedmate.services.dispatcher.core import decisions as d
+from schedmate.services.dispatcher.core.inputs import Tick
+from schedmate.services.dispatcher.core.policy import policy_named
+from schedmate.services.dispatcher.core.reasons import why
+from schedmate.services.dispatcher.core.state import ENDED, TOLD, PoolState
+from schedmate.services.dispatcher.core.step import step
+
+
+def check(state: PoolState, decided: tuple[d.Decision, ...] = ()) -> None:
+    """Raise AssertionError where an invariant is broken."""
+    _owners(state)
+    _jobs(state)
+    _limits(state, decided)
+    _index(state)
+    _round_trip(state)
+    _at_rest(state)
+    for job in state.jobs.values():
+        found = why(state, job)
+        assert isinstance(found.reason, Reason)
+        assert found.reason != Reason.NOT_YET_CONSIDERED, f"{job.id} waits without a reason"
+
+
+def _owners(state: PoolState) -> None:
+    """No GPU of two owners; gangs whole or nothing; what a node says and what a job says is the same."""
+    by_members = Counter(
+        (m.node, g) for j in state.jobs.values() if j.state in HOLDS_GPUS for m in j.members for g in m.gpus
+    )
+    assert all(count == 1 for count in by_members.values()), "a GPU has two owners"
+    by_nodes = {(n.name, g) for n in state.nodes.values() for g in n.owner}
+    assert set(by_members) == by_nodes
+    for node in state.nodes.values():
+        for gpu, owner in node.owner.items():
+            assert any(m.node == node.name and gpu in m.gpus for m in state.jobs[owner].members)
+        for port, owner in node.ports.items():
+            assert state.jobs[owner].master_port == port
+    for job in state.jobs.values():
+        if job.state in HOLDS_GPUS:
+            assert len(job.members) == job.nodes
+            assert len({m.node for m in job.members}) == job.nodes, "two members on one node"
+            assert all(len(m.gpus) == len(set(m.gpus)) == job.gpus for m in job.members)
+
+
+def _jobs(state: PoolState) -> None:
+    """Each live job is in exactly one place, and something can still move it."""
+    queued = [job for job, _ in state.queue.in_order()]
+    assert len(queued) == len(set(queued)) == len(state.queue)
+    timers = {(due, job) for due, job in state.timers}
+    for job in state.jobs.values():
+        assert job.id not in state.ended
+        assert job.state not in TERMINAL
+        assert job.state is not JobState.SUBMITTED, "admission was not decided"
+        competes = job.queue_key is not None
+        assert competes == (job.id in queued)
+        match job.state:
+            case JobState.QUEUED:
+                assert job.members == []
+                assert competes or job.not_before > state.at
+                assert job.intent == 0
+            case JobState.ASSIGNED:
+                assert not competes
+                assert any(m.state == TOLD for m in job.members), "all have started, and nobody noticed"
+                assert all(m.state != ENDED or m.done for m in job.members)
+            case JobState.RUNNING:
+                assert not competes
+                assert job.started_at is not None
+                assert all(m.state != ENDED or m.done for m in job.members)
+                assert any(m.state != ENDED for m in job.members)
+            case JobState.STOPPING:
+                assert not competes
+                assert job.intent > 0
+                assert any(m.state != ENDED for m in job.members), "nothing is left to stop"
+                assert all(m.stop_ordered for m in job.members if m.state != ENDED)
+            case JobState.DIAGNOSING:
+                assert not competes
+            case _:
+                raise AssertionError(job.state)
+        due = state.deadline(job)
+        if due is not None:
+            assert (due, job.id) in timers, f"{job.id} has a deadline and no timer"
+        else:
+            moves_by_event = competes or job.state is JobState.RUNNING or job.reason == Reason.STOP_TIMEOUT
+            assert moves_by_event, f"{job.id} is stuck: {job.state}, {job.reason}"
+        assert all(name in state.nodes for name in job.suspects)
+        for cause, times in job.spent.items():
+            assert cause in ("user", "launch", "infrastructure", "preempted")
+            assert times >= 1
+    assert state.early_count == sum(len(held) for held in state.early.values()) <= state.config.early_max
+    assert len(state.cancels) <= state.config.early_max
+
+
+def _limits(state: PoolState, decided: tuple[d.Decision, ...]) -> None:
+    held: Counter[str] = Counter()
+    for job in state.jobs.values():
+        if job.state in HOLDS_GPUS:
+            held[job.tenant] += job.gpus_total
+    assert dict(held) == state.tenant_gpus
+    for tenant in {state.jobs[x.job].tenant for x in decided if isinstance(x, d.Placed) and x.job in state.jobs}:
+        limit = state.config.tenant_limit(tenant)
+        assert limit is None or held[tenant] <= limit, f"{tenant} holds {held[tenant]} of {limit}"
+
+
+def _index(state: PoolState) -> None:
+    """The capacity index says what a recount says."""
+    counted: dict[tuple[str, tuple[str, int]], tuple[int, list[int]]] = {}
+    for node in state.nodes.values():
+        if not node.schedulable:
+            continue
+        for gpu_class in sorted(set(node.gpus.values())):
+            indices = sorted(i for i, c in node.gpus.items() if c == gpu_class)
+            counted[node.name, gpu_class] = (len(indices), [i for i in indices if i not in node.owner])
+    kept = {(g.node, g.gpu_class): (g.usable, g.free) for g in state.capacity.groups()}
+    assert kept == counted
+    assert state.capacity.free_gpus == sum(len(free) for _, free in counted.values()) >= 0
+    for gpu_class in {c for _, c in counted}:
+        listed = list(state.capacity.groups_with(gpu_class, 0))
+        assert [len(g.free) for g in listed] == sorted(len(g.free) for g in listed)
+        assert len(listed) == sum(1 for _, c in counted if c == gpu_class)
+
+
+def _round_trip(state: PoolState) -> None:
+    body = state.to_json()
+    again = PoolState.from_json(json.loads(json.dumps(body)), policy_named)
+    assert again.to_json() == body
+    assert [job for job, _ in again.queue.in_order()] == [job for job, _ in state.queue.in_order()]
+    assert again.next_timer() == state.next_timer()
+    assert again.tenant_gpus == state.tenant_gpus
+    assert [dict(sorted(n.owner.items())) for n in again.nodes.values()] == [
+        dict(sorted(n.owner.items())) for n in state.nodes.values()
+    ]
+
+
+def _at_rest(state: PoolState) -> None:
+    """Told nothing more at the same time, a pool decides nothing more; whoever recovered it sees that too."""
+    if not state.more:
+        again = PoolState.from_json(state.to_json(), policy_named)
+        assert step(again, [Tick()], state.at).decisions == (), "something was left to decide"
+
+
+class Watcher:
+    """Watches a pool from decision to decision: only legal moves, intents that only rise, attempts that only grow, one end a job."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, JobState] = {}
+        self._intents: dict[str, int] = {}
+        self._attempts: dict[str, int] = {}
+        self.ends: Counter[str] = Counter()
+
+    def saw(self, decisions: tuple[d.Decision, ...]) -> None:
+        for decision in decisions:
+            if isinstance(decision, d.Placed):
+                self._move(decision.job, JobEvent.PLACE)
+                assert decision.attempt == self._attempts.get(decision.job, 0) + 1
+                self._attempts[decision.job] = decision.attempt
+            elif isinstance(decision, d.Moved):
+                assert isinstance(Reason(decision.reason), Reason)
+                self._move(decision.job, JobEvent(decision.event))
+                if decision.event == JobEvent.STOP:
+                    self._intents[decision.job] = decision.intent
+                else:
+                    self._intents.pop(decision.job, None)
+            elif isinstance(decision, d.Noted) and decision.intent:
+                assert decision.intent > self._intents[decision.job], "an intent fell"
+                self._intents[decision.job] = decision.intent
+
+    def _move(self, job: str, event: JobEvent) -> None:
+        before = self._states.get(job, JobState.SUBMITTED)
+        assert (before, event) in TRANSITIONS, f"{job}: {before} cannot {event}"
+        self._states[job] = TRANSITIONS[before, event]
+        if self._states[job] in TERMINAL:
+            self.ends[job] += 1
+            assert self.ends[job] == 1, f"{job} ended twice"
+
+    def agrees_with(self, state: PoolState) -> None:
+        for job, seen in self._states.items():
+            known: Any = state.jobs[job].state if job in state.jobs else JobState(state.ended[job])
+            assert seen is known
