@@ -73,6 +73,7 @@ def up_components(settings: UpSettings, parts: Parts) -> list[Component]:
             **common,
             node=node,
             gpus=settings.gpus,
+            gpu_source="declared",  # several nodes on one machine must not each take its GPUs for their own
             gpu_type=settings.gpu_type,
             gpu_memory_mib=settings.gpu_memory_mib,
             address="127.0.0.1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import re
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -43,6 +43,9 @@ class WorkerSettings(ServiceSettings):
 
     gpus: int | None = Field(
         default=None, ge=0, le=1024, description="GPUs of the node; without it, those that NVML shows."
+    )
+    gpu_source: Literal["auto", "nvml", "declared"] = Field(
+        default="auto", description="Where GPUs are seen: `auto` is NVML where its driver answers, else as declared."
     )
     gpu_type: str | None = Field(
         default=None, pattern=LABEL, description="Type of the GPUs; without it, what NVML says, or `gpu`."

@@ -87,13 +87,18 @@ def build(
 
 
 def _make_gpus(settings: WorkerSettings) -> Gpus:
-    """Return the driver's GPUs where there is one, the declared ones otherwise."""
-    try:
-        return NvmlGpus(gpu_type=settings.gpu_type, expected=settings.gpus)
-    except NvmlUnavailableError as error:
-        if settings.gpus is None:
-            raise SettingsError(f"SCHEDMATE_GPUS: say how many GPUs this node has, e.g. --gpus 4 ({error})") from error
-        return DeclaredGpus(settings.gpus, settings.gpu_type or GPU_TYPE, settings.gpu_memory_mib)
+    """Return the driver's GPUs where there is one and nothing else is set, the declared ones otherwise."""
+    missing = "set gpu_source=auto"
+    if settings.gpu_source != "declared":
+        try:
+            return NvmlGpus(gpu_type=settings.gpu_type, expected=settings.gpus)
+        except NvmlUnavailableError as error:
+            if settings.gpu_source == "nvml":
+                raise SettingsError(f"SCHEDMATE_GPU_SOURCE: {error}") from error
+            missing = str(error)
+    if settings.gpus is None:
+        raise SettingsError(f"SCHEDMATE_GPUS: say how many GPUs this node has, e.g. --gpus 4 ({missing})")
+    return DeclaredGpus(settings.gpus, settings.gpu_type or GPU_TYPE, settings.gpu_memory_mib)
 
 
 def _expected(settings: WorkerSettings) -> list[GpuState]:

@@ -23,14 +23,16 @@ from schedmate.infra.blobs.memory import MemoryBlobs
 from schedmate.infra.bus.port import BusUnavailableError
 from schedmate.infra.bus.sqlite import SqliteBus
 from schedmate.infra.clock import SystemClock
+from schedmate.infra.gpus.nvml import NvmlUnavailableError
 from schedmate.infra.gpus.scripted import ScriptedGpus
 from schedmate.infra.processes.real import RealProcesses
+from schedmate.infra.settings import SettingsError
 from schedmate.infra.telemetry.tracing import Tracing
 from schedmate.schemas.events import LogChunked, NodeReported, RunExited
 from schedmate.schemas.topology import topology
 from schedmate.services.worker.settings import NEVER_S, WorkerSettings
 from schedmate.services.worker.sources import BundlesFromBlobs, BundlesOverHttp, SourceError, Sources
-from schedmate.services.worker.wiring import build
+from schedmate.services.worker.wiring import _make_gpus, build
 from tests.waiting import eventually
 from tests.worker_bench import TRACEPARENT, Talk, bench_on, spec
 
@@ -407,6 +409,30 @@ def test_the_embedded_default_holds_no_credentials() -> None:
 def test_ports_have_an_order() -> None:
     with pytest.raises(ValidationError, match="port_min"):
         settings(port_min=30000, port_max=20000)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"gpus": 3}, 3),
+        ({"gpus": 3, "gpu_source": "declared"}, 3),
+        ({"gpus": None}, "SCHEDMATE_GPUS"),
+        ({"gpus": None, "gpu_source": "declared"}, "SCHEDMATE_GPUS"),
+        ({"gpus": 3, "gpu_source": "nvml"}, "SCHEDMATE_GPU_SOURCE"),
+    ],
+)
+def test_without_a_driver_gpus_are_declared(
+    values: dict[str, Any], expected: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_driver(**_: object) -> None:
+        raise NvmlUnavailableError("no driver")
+
+    monkeypatch.setattr("schedmate.services.worker.wiring.NvmlGpus", no_driver)
+    if isinstance(expected, int):
+        assert len(_make_gpus(settings(**values)).states()) == expected
+    else:
+        with pytest.raises(SettingsError, match=expected):
+            _make_gpus(settings(**values))
 
 
 def test_a_node_is_named_after_its_host() -> None:
