@@ -41,7 +41,7 @@ class UpSettings(ServiceSettings):
 
     health_port: int = health_port_field(8471)
     nodes: int = Field(default=2, ge=1, le=32, description="Local workers, each a node of its own.")
-    gpus: int = Field(default=4, ge=0, le=1024, description="GPUs that each node declares where NVML shows none.")
+    gpus: int = Field(default=4, ge=0, le=1024, description="GPUs that each node declares; a single node has those of NVML where it shows any.")
     gpu_type: Identifier = Field(default="gpu", description="Type of the declared GPUs.")
     gpu_memory_mib: int | None = Field(default=None, ge=1, description="Memory of each declared GPU, MiB.")
     api_host: str = Field(default="127.0.0.1", description="Address of the API.")
@@ -73,7 +73,7 @@ def up_components(settings: UpSettings, parts: Parts) -> list[Component]:
             **common,
             node=node,
             gpus=settings.gpus,
-            gpu_source="declared",  # several nodes on one machine must not each take its GPUs for their own
+            gpu_source="auto" if settings.nodes == 1 else "declared",  # several nodes must not each claim the machine's
             gpu_type=settings.gpu_type,
             gpu_memory_mib=settings.gpu_memory_mib,
             address="127.0.0.1",
