@@ -107,13 +107,17 @@ class Decision:
 
 
 class Client:
-    """One server's API. Safe to use from one thread at a time."""
+    """One server's API. Safe to use from one thread at a time.
+
+    `user` is whose jobs are submitted where they name nobody; without a token it is whoever runs this.
+    """
 
     def __init__(
         self,
         url: str = DEFAULT_URL,
         *,
         token: str | None = None,
+        user: str | None = None,
         timeout_s: float = 30.0,
         retry_s: float = 10.0,
         transport: httpx.BaseTransport | None = None,
@@ -121,6 +125,7 @@ class Client:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.url = url.rstrip("/")
+        self._user = user if user is not None or token is not None else _local_user()
         self._timeout_s = timeout_s
         self._retry_s = retry_s
         self._sleep = sleep
@@ -137,7 +142,9 @@ class Client:
         Without a token, that of the token file is used where the server is on this machine and the file can be read.
         """
         url = environment.get(API_VARIABLE) or DEFAULT_URL
-        return cls(url, token=environment.get(TOKEN_VARIABLE) or _token_of_file(url, environment))
+        if token := environment.get(TOKEN_VARIABLE):
+            return cls(url, token=token)
+        return cls(url, token=_token_of_file(url, environment), user=_local_user())
 
     def __enter__(self) -> Self:
         """Return the client; it is closed at the end of the block."""
@@ -160,11 +167,11 @@ class Client:
     ) -> JobView:
         """Submit a job, with its source bundle if it has one; return it as it was accepted.
 
-        The user is whoever runs this, unless the job names one or a token does.
+        The user is the one that the job names, else that of the client, else the token's subject.
         """
         body = job.model_dump(mode="json", exclude_none=True) if isinstance(job, JobRequest) else dict(job)
-        if "Authorization" not in self._http.headers:
-            body.setdefault("user", _local_user())
+        if self._user is not None:
+            body.setdefault("user", self._user)
         key = {"Idempotency-Key": idempotency_key or SystemIds().new()}
         if bundle is None:
             return self._call(JobView, "POST", "/v1/jobs", json=body, headers=key)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -196,6 +197,7 @@ class Coalescer:
         self._apply = apply
         self._waiting: list[_Waiting] = []
         self._worker: asyncio.Task[None] | None = None
+        self._context = copy_context()  # what many events share is no part of one event's trace
 
     async def add(self, envelope: Envelope[Event]) -> None:
         """Return when the event has been applied.
@@ -206,7 +208,7 @@ class Coalescer:
         waiting = _Waiting(envelope, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if self._worker is None or self._worker.done():
-            self._worker = asyncio.ensure_future(self._work())
+            self._worker = asyncio.get_running_loop().create_task(self._work(), context=self._context)
         await waiting.done
 
     async def _work(self) -> None:

@@ -224,3 +224,17 @@ def test_the_token_comes_from_the_environment_or_on_this_machine_from_its_file(t
     for environment, expected in cases:
         with Client.from_environment(environment) as client:
             assert client._http.headers.get("authorization") == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "user"), [({}, "ann"), ({"token": "smt_x"}, None), ({"token": "smt_x", "user": "bob"}, "bob")]
+)
+def test_the_user_is_whoever_runs_it_unless_a_token_says_who(
+    given: dict[str, str], user: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
+    script = Scripted(httpx.Response(201, json=ACCEPTED))
+    with script.client(**given) as client:
+        client.submit(JOB)
+        client.submit({**JOB, "user": "eve"})
+    assert [json.loads(request.content).get("user") for request in script.requests] == [user, "eve"]

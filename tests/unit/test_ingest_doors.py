@@ -150,6 +150,40 @@ async def test_an_instance_with_its_hands_full_says_so_in_words(tmp_path: Path) 
         assert (await under_test.http.get("/v1/jobs")).status_code == 200
 
 
+async def test_a_body_that_stops_arriving_is_not_waited_for(tmp_path: Path) -> None:
+    async with ingesting(tmp_path, receive_timeout_s=0.1) as under_test:
+
+        async def stalls() -> Any:
+            yield b'{"name": '
+            await asyncio.sleep(30)
+
+        answer = await under_test.http.post("/v1/jobs", content=stalls(), headers={"content-type": "application/json"})
+        assert (answer.status_code, answer.headers["content-type"]) == (408, "application/problem+json")
+
+
+async def test_a_call_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    async with ingesting(tmp_path, request_timeout_s=0.1) as under_test:
+
+        async def hangs(*_: object, **__: object) -> Any:
+            await asyncio.sleep(30)
+
+        under_test.store.scan = hangs  # type: ignore[method-assign]
+        assert (await under_test.http.get("/v1/nodes")).status_code == 503
+
+
+async def test_a_follower_that_goes_away_gives_its_place_back(tmp_path: Path) -> None:
+    async with ingesting(tmp_path, stream_poll_s=0.02, stream_keep_alive_s=0.05) as under_test, running(under_test):
+        job = (await under_test.submit())["job_id"]
+        host, port = under_test.ingest.address or ("", 0)
+        async with (
+            httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=20) as http,
+            http.stream("GET", f"/v1/jobs/{job}/log/follow") as answer,
+        ):
+            assert answer.status_code == 200
+            await eventually(lambda: under_test.context.streams.open == 1)
+        await eventually(lambda: under_test.context.streams.open == 0)
+
+
 async def test_a_mistake_of_ours_is_a_500_that_tells_nothing_but_its_trace(tmp_path: Path) -> None:
     async with ingesting(tmp_path) as under_test:
 
