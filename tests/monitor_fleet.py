@@ -83,7 +83,7 @@ class Instance:
         self.log = directory / f"monitor-{port}-{time.monotonic_ns()}.log"
         environment = os.environ | {
             "SCHEDMATE_BUS": kafka.address, "SCHEDMATE_STORE": store_url, "SCHEDMATE_STATE_DIR": str(directory / f"state-{port}"),
-            "SCHEDMATE_HEALTH_PORT": str(port), "SCHEDMATE_TAIL_WAIT_S": "20", "PYTHONPATH": str(Path.cwd()), **settings,
+            "SCHEDMATE_HEALTH_PORT": str(port), "SCHEDMATE_TAIL_WAIT_S": "60", "PYTHONPATH": str(Path.cwd()), **settings,
         }  # fmt: skip
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
@@ -157,7 +157,7 @@ class Fleet:
         await eventually(all_diagnosed, DONE_WITHIN_S)
         said = defaultdict(set)
         for e in await all_of(bus, "schedmate.diagnoses"):
-            said[e.event.job_id].add((e.id, e.event.category, e.event.evidence.text))
+            said[e.event.job_id].add((e.id, e.event.category, str(e.event.evidence)))
         for number, job in enumerate(self.jobs):
             assert {(i, c) for i, c, _ in said[job.id]} == {
                 (ids.derived("diagnosis", job.run_id, "rules"), self.category_of(number))

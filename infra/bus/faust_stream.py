@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ import structlog
 from schedmate.infra.bus.keyed_state import NotHeldError
 from schedmate.infra.bus.partitioner import partition_of
 from schedmate.infra.bus.port import BusUnavailableError, EventBus, RecordTooLargeError
+from schedmate.infra.bus.stream_order import InOrder, Lanes
 from schedmate.infra.clock import Clock, Random
 from schedmate.infra.deadletters import dead_letter
 from schedmate.infra.store.port import StoreUnavailableError
@@ -162,6 +162,7 @@ class FaustStream:
         self._lanes = Lanes(self._deliver, concurrency)
         self._attempts_max = attempts_max
         self._app: Any = None
+        self._order: InOrder | None = None
         self._recovered = False
         self._caught_up = False
         self._lag = 0
@@ -173,6 +174,7 @@ class FaustStream:
             StreamCrashedError: Faust gave up.
         """
         app = self._app = self._make_app()
+        self._order = InOrder(app, self._bus, self._clock)
         app.finalize()
         await app.start()
         try:
@@ -180,7 +182,7 @@ class FaustStream:
                 reason = app.crash_reason if app.crashed else self._lanes.failure
                 if reason is not None:
                     raise StreamCrashedError(f"the stream failed: {reason!r}") from reason
-                await self._watch_lag(app)
+                await self._watch(app)
                 await self._pause(stop)
         finally:
             self._app = None
@@ -199,7 +201,7 @@ class FaustStream:
         return self._app is not None and self._recovered and self._caught_up
 
     async def lag(self) -> int:
-        """Return how many records of the partitions held are not committed yet, as of the last look."""
+        """Return how many records of the partitions held are not handled yet, as of the last look."""
         return self._lag
 
     # --- the application ----------------------------------------------------------------------------------------------
@@ -246,34 +248,38 @@ class FaustStream:
 
     async def _follow(self, stream: Any) -> None:
         """Faust's agent: take records in, each into the lane of its key; they are acknowledged when they are done."""
+        assert self._order is not None, "made before the application starts"
         async for event in stream.noack().events():
-            await self._lanes.put(event.message.key or b"", event)
+            if await self._order.admits(event.message):
+                await self._lanes.put(event.message.key or b"", event)
 
     async def _revoked(self, _app: Any, _partitions: Any = frozenset(), **_: Any) -> None:
         """What ran has ended by now (stream_wait_empty): from here on nothing is ours until it is recovered."""
         self._recovered = False
         self._state.held = frozenset()
+        if self._order is not None:
+            self._order.forget()
 
     async def _recovery_ended(self) -> None:
         app = self._app
-        if app is None:
+        if app is None or self._order is None:
             return
+        self._order.forget()  # what came before this could not be handled, and comes again
         self._state.held = frozenset(tp.partition for tp in app.consumer.assignment() if tp.topic in self._topics)
         self._recovered = True
         log.info("state recovered", action="faust.recovered", partitions=sorted(self._state.held))
         if self._on_recovered is not None:
             await self._on_recovered()
 
-    async def _watch_lag(self, app: Any) -> None:
-        if not self._recovered:
+    async def _watch(self, app: Any) -> None:
+        """Bring the lag up to date, and look after partitions of which nothing comes though there is more."""
+        if not self._recovered or self._order is None:
             return
-        monitor = app.monitor
-        ours = {tp: end for tp, end in monitor.tp_end_offsets.items() if tp.topic in self._topics}
-        committed = monitor.tp_committed_offsets
-        self._lag = sum(
-            max(0, end - committed.get(tp, end)) for tp, end in ours.items() if tp.partition in self._state.held
-        )
-        self._caught_up = self._caught_up or self._lag == 0
+        ours = [tp for tp in app.consumer.assignment() if tp.topic in self._topics]
+        left = await self._order.look(ours, repair=self._lanes.idle)
+        if left is not None:
+            self._lag = left + self._lanes.waiting
+            self._caught_up = self._caught_up or self._lag == 0
 
     async def _pause(self, stop: asyncio.Event) -> None:
         try:
@@ -350,58 +356,6 @@ class FaustStream:
     async def _back_off(self, failures: int) -> None:
         ceiling = min(BACK_OFF_MAX_S, BACK_OFF_FIRST_S * 2 ** min(failures - 1, 10))
         await self._clock.sleep(self._random.uniform(ceiling / 2, ceiling))
-
-
-class Lanes:
-    """Runs a coroutine per item: items of one key one after the other, at most `concurrency` at once."""
-
-    def __init__(self, work: Callable[[Any], Awaitable[None]], concurrency: int) -> None:
-        self._work = work
-        self._room = asyncio.Semaphore(concurrency)
-        self._lanes: dict[bytes, deque[Any]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.failure: BaseException | None = None
-
-    async def put(self, key: bytes, item: Any) -> None:
-        """Take an item in; waits while there is no room."""
-        await self._room.acquire()
-        lane = self._lanes.get(key)
-        if lane is not None:
-            lane.append(item)
-            return
-        self._lanes[key] = deque([item])
-        task = asyncio.ensure_future(self._run(key))
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    async def drain(self) -> None:
-        """Wait until everything taken in is done."""
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
-
-    def cancel(self) -> None:
-        """Give up what still runs."""
-        for task in self._tasks:
-            task.cancel()
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            self.failure = self.failure or task.exception()
-
-    async def _run(self, key: bytes) -> None:
-        lane = self._lanes[key]
-        try:
-            while lane:
-                try:
-                    await self._work(lane[0])
-                finally:
-                    lane.popleft()
-                    self._room.release()
-        finally:
-            for _ in lane:
-                self._room.release()
-            del self._lanes[key]
 
 
 def _delivery(message: Any) -> Delivery:
