@@ -54,6 +54,7 @@ def job_view(view: View, now: float) -> models.JobView:
             "placements": assigned.get("placements", []),
             "resume_from": last.get("resume_from", assigned.get("resume_from")),
             "predicted": _predicted(view, assigned),
+            "foretold": view.get("foretold"),
             "progress": view.get("progress"),
             "diagnosis": view.get("diagnosis"),
             "analysis": view.get("analysis"),

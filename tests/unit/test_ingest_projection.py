@@ -99,6 +99,7 @@ def test_a_jobs_life_is_told_from_its_events() -> None:
     assert view.run_s == pytest.approx(29)
     assert view.predicted is not None
     assert (view.predicted.p50_s, view.predicted.basis) == (60.0, "exact_prior")
+    assert view.foretold == view.predicted
     assert view.progress is not None
     assert view.progress.step == 20
     assert view.diagnosis is not None
@@ -188,6 +189,18 @@ def test_the_diagnosis_shown_is_the_newest_attempts_and_the_surest(
     events: list[Envelope[e.Event]], category: str
 ) -> None:
     assert folded(events)["diagnosis"]["category"] == category
+
+
+def test_what_was_foretold_stays_beside_what_progress_tells() -> None:
+    by_progress = e.RunTimeEstimated(
+        job_id=JOB_ID, pool="default", revision=3, p50_s=70.0, basis=e.EstimateBasis.PROGRESS
+    )
+    events = [submitted(JOB_ID), enveloped(by_progress), estimate(2, 60.0), estimate(1, 50.0)]
+    for order in (events, [*reversed(events[1:]), events[0]]):
+        view = presentation.job_view(folded(order), START)
+        assert view.predicted is not None
+        assert view.foretold is not None
+        assert (view.predicted.p50_s, view.foretold.p50_s) == (70.0, 60.0)
 
 
 def test_progress_is_the_first_ranks_furthest() -> None:
