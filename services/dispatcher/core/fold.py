@@ -216,7 +216,11 @@ def suspect(state: PoolState, job: Job, node: Node) -> None:
     """
     if node.name not in job.suspects:
         job.suspects = (*job.suspects, node.name)[-SUSPECTS_MAX:]
-    for other in state.jobs.values():
+    state.suspecting[job.id] = None
+    known = [state.jobs[job_id] for job_id in state.suspecting if job_id in state.jobs]
+    suspecting = sorted((other for other in known if other.suspects), key=lambda one: one.order)
+    state.suspecting = dict.fromkeys(other.id for other in suspecting)
+    for other in suspecting:
         well_for = state.at - other.started_at if other.started_at is not None else 0.0
         does_well = other.state is JobState.RUNNING and well_for > state.config.fast_failure_s
         if does_well and node.name in other.suspects:

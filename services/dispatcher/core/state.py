@@ -152,8 +152,8 @@ class Node:
 class PoolState:
     """Everything that the decisions of a pool follow from.
 
-    `jobs`, `nodes`, `ended`, `early`, counters and `config` are the state; `capacity`, `queue` and `timers` follow from them and are
-    rebuilt on loading; `dirty_*` is empty between two entries.
+    `jobs`, `nodes`, `ended`, `early`, counters and `config` are the state; `capacity`, `queue`, `timers` and `suspecting` follow from
+    them and are rebuilt on loading; `dirty_*` is empty between two entries.
     """
 
     def __init__(self, pool: str, config: PoolConfig, policy: Policy) -> None:
@@ -177,6 +177,7 @@ class PoolState:
         self.blocked: dict[Kind, tuple[int, str]] = {}
         self.pass_epoch = -1
         self.timers: list[tuple[float, str]] = []
+        self.suspecting: dict[str, None] = {}  # jobs that may have suspects: few, where `jobs` may be many
         self.ended_now: dict[str, Job] = {}  # jobs that ended in the current entry
         self.before: dict[int, str] = {}  # place of a decision in the current entry -> the job's state before it
         self.dirty_jobs: dict[str, None] = {}
@@ -332,6 +333,8 @@ class PoolState:
                 job.queue_key = None
                 state.enqueue(job)
             state.set_timer(job)
+            if job.suspects:
+                state.suspecting[job.id] = None
         return state
 
 
