@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,10 +26,11 @@ from schedmate.schemas.events import NodeReported
 from schedmate.schemas.states import JobEvent
 from schedmate.schemas.wire import Delivery, Record
 from schedmate.services.dispatcher import intake
+from schedmate.services.dispatcher.batches import by_partition, poison_among, slices, vector
 from schedmate.services.dispatcher.core import inputs as i
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.decisions import Moved, Placed
-from schedmate.services.dispatcher.core.fold import says_something_new
+from schedmate.services.dispatcher.core.fold import remaining_says_something_new, says_something_new
 from schedmate.services.dispatcher.core.policy import policy_named
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import CorePoisonedError, Step, canonical, step
@@ -38,14 +39,13 @@ from schedmate.services.dispatcher.leases import Held, PoolLease
 from schedmate.services.dispatcher.liveness import NodeLiveness
 from schedmate.services.dispatcher.log import AppendCollisionError, DeposedError, Entry, PoolLog, Snapshot
 from schedmate.services.dispatcher.publication import SERVICE, encode_entry, refusal
+from schedmate.services.dispatcher.publisher import EntryPublisher
 from schedmate.services.dispatcher.reasoning import ReasonTeller
 from schedmate.services.dispatcher.recovery import Recovered, missing_jobs, recover_pool
 from schedmate.services.dispatcher.settings import DispatcherSettings
 
 _POLL_IDLE_S: Final = 0.2
-_PUBLISH_QUEUE_MAX: Final = 16
 _NODES_CHECK_S: Final = 1.0
-_PUBLISHED_EVERY_S: Final = 0.5
 _RETRY_S: Final = 0.5
 _ENDS: Final = frozenset({JobEvent.COMPLETE, JobEvent.FAIL, JobEvent.CANCEL, JobEvent.REJECT})
 
@@ -98,9 +98,8 @@ class PoolLeader:
         self._identity = ""
         self._liveness = NodeLiveness(settings.lease_margin_s, 2 * _NODES_CHECK_S)
         self._reasons = ReasonTeller(pool, settings.reasons_every_s, settings.reasons_max)
-        self._to_publish: asyncio.Queue[tuple[int, list[Record]]] = asyncio.Queue(_PUBLISH_QUEUE_MAX)
-        self._published = -1
-        self._published_stored = -1
+        self._publisher = EntryPublisher(self._log, bus, clock, self._interrupted)
+        self._ahead_s = 0.0
         self._caught_up = False
         self._nodes_checked_at = float("-inf")
         self._appended_at = clock.monotonic()
@@ -118,11 +117,9 @@ class PoolLeader:
             LeadershipLostError: another dispatcher leads now.
             StoreUnavailableError, BusUnavailableError: lead again once they answer.
         """
-        self._identity = await self._bus.identity()
-        recovered = await recover_pool(self._log)
-        tasks = [asyncio.create_task(self._keep_lease()), asyncio.create_task(self._publish_entries())]
+        tasks = [asyncio.create_task(self._keep_lease()), asyncio.create_task(self._publisher.run())]
         lost = asyncio.create_task(self._lost.wait())
-        work = asyncio.create_task(self._lead(recovered, stop))
+        work = asyncio.create_task(self._lead(stop))
         try:
             done, _ = await asyncio.wait({work, lost, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             if work not in done:
@@ -144,44 +141,47 @@ class PoolLeader:
         """Publish what was appended, remember it, and hand the pool over at once."""
         with contextlib.suppress(TimeoutError, StoreUnavailableError):
             async with asyncio.timeout(self._settings.drain_timeout_s / 2):
-                await self._to_publish.join()
-                await self._store_published()
+                await self._publisher.drain()
                 await self._lease.release(self.held)
 
     # --- the loop ---
 
-    async def _lead(self, recovered: Recovered, stop: asyncio.Event) -> None:
+    async def _lead(self, stop: asyncio.Event) -> None:
+        recovered = await recover_pool(self._log)
         self.state = recovered.state
-        await self._republish(recovered)
+        opening = await self._open_term(recovered)
+        for seq, records in recovered.unpublished:  # unchanged, before anything new
+            await self._publisher.put(seq, records)
+        await self._publisher.put(*opening)
+        self._identity = await self._bus.identity()
         offsets, notes = await self._starting_offsets(recovered)
         self._next = dict(offsets)
         self._reader = self._bus.reader(offsets)
         await self._reader.start()
-        opening: list[i.Input] = [i.Tick()]
-        configured = await self._configured(recovered.state)
-        if configured is not None:
-            opening.append(configured)
-        opening.extend(notes)
-        await self._enter(Gathered(opening))
-        for node in recovered.state.nodes.values():
+        if self._identity != recovered.bus:
+            await self._enter(Gathered([i.Tick()]))  # from now on the log's offsets are those of this bus
+        for start in range(0, len(notes), self._settings.batch_max):
+            await self._enter(Gathered(notes[start : start + self._settings.batch_max]))
+        for node in self.state.nodes.values():
             if node.alive:
                 self._liveness.expect(node.name, node.session, node.lease_s)
         while not stop.is_set():
             await self._turn()
+
+    async def _open_term(self, recovered: Recovered) -> tuple[int, list[Record]]:
+        """Append an entry before anything else: from now on a deposed leader's next append collides."""
+        self._next = by_partition(recovered.offsets)
+        self._identity = recovered.bus
+        configured = await self._configured(recovered.state)
+        return await self._decide(Gathered([i.Tick()] if configured is None else [i.Tick(), configured]))
 
     async def _turn(self) -> None:
         assert self._reader is not None
         assert self.state is not None
         try:
             deliveries = await self._reader.poll(self._settings.batch_max, self._patience())
-            silent = await self._watch_nodes() if not deliveries or self._nodes_overdue() else []
         except BusUnavailableError as error:
-            log.warning(
-                "the bus does not answer", action="dispatcher.bus-unavailable", pool=self.pool, error=str(error)
-            )
-            self._liveness.interrupted()
-            self._caught_up = False
-            await self._clock.sleep(_RETRY_S)
+            await self._without_bus(error)
             return
         except OffsetOutOfRangeError as error:
             log.exception("records were lost", action="dispatcher.offset-lost", pool=self.pool, error=str(error))
@@ -192,16 +192,33 @@ class PoolLeader:
             await self._bury_poison(gathered)
             if gathered.inputs:
                 await self._enter(gathered)
+        # Only now: what was just read may be the very report of a node that would else be called silent.
+        try:
+            silent = await self._watch_nodes()
+        except BusUnavailableError as error:
+            await self._without_bus(error)
+            return
         if silent or self._overdue():
             await self._enter(Gathered([*silent, i.Tick()]))
         await self._tell_reasons()
+
+    async def _without_bus(self, error: BusUnavailableError) -> None:
+        """Nobody is watched while the bus does not answer; what was read before is folded already."""
+        log.warning("the bus does not answer", action="dispatcher.bus-unavailable", pool=self.pool, error=str(error))
+        self._interrupted()
+        await self._clock.sleep(_RETRY_S)
+
+    def _interrupted(self) -> None:
+        """The bus did not answer: nobody was watched, and what it holds is not known."""
+        self._liveness.interrupted()
+        self._caught_up = False
 
     def _overdue(self) -> bool:
         """A timer is due, the last entry stopped at its bound, or the pool has been quiet for too long."""
         assert self.state is not None
         due = self.state.next_timer()
         quiet_for = self._clock.monotonic() - self._appended_at
-        timer_is_due = due is not None and due <= self._clock.now()
+        timer_is_due = due is not None and due <= self._now()
         return self.state.more or timer_is_due or quiet_for >= self._settings.checkpoint_every_s
 
     def _nodes_overdue(self) -> bool:
@@ -212,8 +229,16 @@ class PoolLeader:
         if self.state.more:
             return 0.0
         due = self.state.next_timer()
-        left = due - self._clock.now() if due is not None else _POLL_IDLE_S
+        left = due - self._now() if due is not None else _POLL_IDLE_S
         return min(max(left, 0.0), _POLL_IDLE_S)
+
+    def _now(self) -> float:
+        """Return the pool's time: the wall clock's, and its pace where an earlier leader's clock stood later than ours."""
+        assert self.state is not None
+        now = self._clock.now() + self._ahead_s
+        if now < self.state.at:
+            self._ahead_s += self.state.at - now
+        return max(now, self.state.at)
 
     def _gather(self, deliveries: Sequence[Delivery]) -> Gathered:
         assert self.state is not None
@@ -235,6 +260,10 @@ class PoolLeader:
                 assert isinstance(value, i.NodeReported)
                 if not says_something_new(self.state, value):
                     continue
+            elif isinstance(value, i.ProgressArrived) and not remaining_says_something_new(
+                self.state, value, self._now()
+            ):
+                continue
             gathered.inputs.append(value)
             gathered.sources[id(value)] = delivery
             if envelope.traceparent is not None:
@@ -263,14 +292,17 @@ class PoolLeader:
             encode(dead_letter(delivery, SERVICE, error, 1, self._clock.now())) for delivery, error in gathered.poison
         ]
         self._figures.poisoned(len(letters))
-        await self._publish(letters)
+        await self._publisher.publish(letters)
 
     # --- one entry ---
 
     async def _enter(self, gathered: Gathered) -> None:
         """Decide a batch, append it, and hand it to the publisher."""
+        await self._publisher.put(*await self._decide(gathered))
+
+    async def _decide(self, gathered: Gathered) -> tuple[int, list[Record]]:
+        """Decide a batch and append it; return its seq and records, which may be published from now on."""
         assert self.state is not None
-        poisoned: dict[int, str] = {}
         with span_from(None, names.DECIDE_BATCH, links=gathered.traces, pool=self.pool) as batch:
             began = self._clock.monotonic()
             done, poisoned = await self._step(gathered)
@@ -299,40 +331,36 @@ class PoolLeader:
                 await self._append(entry)
             self._figures.appended(entry, self._clock.monotonic() - began)
         self._appended_at = self._clock.monotonic()
-        await self._to_publish.put((entry.seq, records))
         if entry.seq % self._settings.snapshot_every == 0:
             await self._log.save(Snapshot(entry.seq, entry.term, entry.offsets, entry.bus, self.state.to_json()))
         self._reasons.changed()
+        return entry.seq, records
 
     async def _step(self, gathered: Gathered) -> tuple[Step, dict[int, str]]:
-        """Step the core; an input that breaks it is refused after the state has been recovered from the log."""
+        """Step the core; whatever breaks it is refused, after the state has been recovered from the log."""
         assert self.state is not None
-        now = self._clock.now()
-        try:
-            return step(self.state, gathered.inputs, now), {}
-        except CorePoisonedError as error:
-            log.exception(
-                "an input broke the core", action="dispatcher.core-poisoned", pool=self.pool, error=str(error)
-            )
-            place = error.index
-        found = await self._find_poison(gathered.inputs, now) if place is None else None
-        culprit = found if found is not None else canonical(gathered.inputs)[place or 0]
-        kept = [value for value in gathered.inputs if value is not culprit]
-        self.state = (await recover_pool(self._log)).state
-        done = step(self.state, kept, now)
-        inputs = (*done.inputs, culprit)
-        return Step(inputs, done.refused, done.decisions), {len(inputs) - 1: "the input broke the core"}
-
-    async def _find_poison(self, inputs: Sequence[i.Input], now: float) -> i.Input | None:
-        """Return the input without which the batch goes through."""
-        for suspect in inputs:
-            state = (await recover_pool(self._log)).state
+        now = self._now()
+        kept = canonical(gathered.inputs)
+        culprits: list[i.Input] = []
+        while True:
             try:
-                step(state, [value for value in inputs if value is not suspect], now)
-            except CorePoisonedError:
-                continue
-            return suspect
-        raise LeadershipLostError(f"{self.pool}: no single input explains why the core breaks; the log is as it was")
+                done = step(self.state, kept, now)
+                break
+            except CorePoisonedError as error:
+                log.exception(
+                    "an input broke the core", action="dispatcher.core-poisoned", pool=self.pool, error=str(error)
+                )
+                self.state = (await recover_pool(self._log)).state
+                found = [kept[error.index]] if error.index is not None else poison_among(self.state, kept, now)
+                if not found:
+                    raise LeadershipLostError(
+                        f"{self.pool}: the core breaks on no input; the log is as it was"
+                    ) from error
+            culprits.extend(found)
+            kept = [value for value in kept if not any(value is one for one in found)]
+        inputs = (*done.inputs, *culprits)
+        broke = {len(done.inputs) + n: "the input broke the core" for n in range(len(culprits))}
+        return Step(inputs, done.refused, done.decisions), broke
 
     async def _append(self, entry: Entry) -> None:
         try:
@@ -353,47 +381,6 @@ class PoolLeader:
         }
         return encode_entry(entry, self.state, set(spans), batch_trace)
 
-    # --- publishing ---
-
-    async def _publish_entries(self) -> None:
-        """Publish entries in the order of seq; remember how far now and then."""
-        while True:
-            try:
-                seq, records = await asyncio.wait_for(self._to_publish.get(), _PUBLISHED_EVERY_S)
-            except TimeoutError:
-                await self._store_published()
-                continue
-            await self._publish(records)
-            self._published = seq
-            self._to_publish.task_done()
-            if seq - self._published_stored >= _PUBLISH_QUEUE_MAX:
-                await self._store_published()
-
-    async def _publish(self, records: Sequence[Record]) -> None:
-        """Publish until acknowledged; nothing else may overtake it."""
-        while records:
-            try:
-                await self._bus.publish(records)
-                return
-            except BusUnavailableError as error:
-                log.warning(
-                    "publishing is tried again", action="dispatcher.publish-retry", pool=self.pool, error=str(error)
-                )
-                self._liveness.interrupted()
-                await self._clock.sleep(_RETRY_S)
-
-    async def _store_published(self) -> None:
-        if self._published > self._published_stored:
-            await self._log.set_published(self._published)
-            self._published_stored = self._published
-
-    async def _republish(self, recovered: Recovered) -> None:
-        """What the log holds beyond the last published seq is published, unchanged, before anything new."""
-        for seq, records in recovered.unpublished:
-            await self._publish(records)
-            self._published = seq
-        await self._store_published()
-
     # --- starting ---
 
     async def _starting_offsets(self, recovered: Recovered) -> tuple[dict[Partition, int], list[i.Input]]:
@@ -402,11 +389,7 @@ class PoolLeader:
             Partition(topic, number) for topic in intake.TOPICS for number in range(await self._bus.partitions(topic))
         ]
         bounds = await self._bus.bounds(partitions)
-        known = {
-            Partition(topic, number): offset
-            for topic, nexts in recovered.offsets.items()
-            for number, offset in enumerate(nexts)
-        }
+        known = by_partition(recovered.offsets)
         if recovered.bus and recovered.bus != self._identity:
             log.error("this is another bus than the log's", action="dispatcher.other-bus", pool=self.pool)
             known = {}
@@ -461,7 +444,7 @@ class PoolLeader:
 
     async def _tell_reasons(self) -> None:
         assert self.state is not None
-        told = self._reasons.due(self.state, self._clock.now(), self._clock.monotonic())
+        told = self._reasons.due(self.state, self._now(), self._clock.monotonic())
         if told:
             with contextlib.suppress(BusUnavailableError):
                 await self._bus.publish([encode(envelope) for envelope in told])
@@ -470,25 +453,3 @@ class PoolLeader:
         """Bring the gauges up to date."""
         if self.state is not None:
             self._figures.pool(self.state)
-
-
-def slices(deliveries: Sequence[Delivery], bytes_max: int) -> list[list[Delivery]]:
-    """Cut a batch so that no piece has more than so many bytes (or it is one record)."""
-    out: list[list[Delivery]] = []
-    size = 0
-    for delivery in deliveries:
-        length = len(delivery.record.value)
-        if not out or size + length > bytes_max:
-            out.append([])
-            size = 0
-        out[-1].append(delivery)
-        size += length
-    return out
-
-
-def vector(offsets: Mapping[Partition, int]) -> dict[str, list[int]]:
-    """Return offsets as lists by topic."""
-    out: dict[str, list[int]] = {}
-    for partition in sorted(offsets):
-        out.setdefault(partition.topic, []).append(offsets[partition])
-    return out

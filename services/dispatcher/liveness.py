@@ -31,8 +31,10 @@ class NodeLiveness:
         self._watched_from: float | None = None
 
     def reported(self, node: str, session: int, lease_s: float) -> None:
-        """A report of the node was read."""
-        self._nodes[node] = _Watched(session, lease_s)
+        """A report of the node was read; one of an earlier session than was read before says nothing about now."""
+        known = self._nodes.get(node)
+        if known is None or session >= known.session:
+            self._nodes[node] = _Watched(session, lease_s)
 
     def expect(self, node: str, session: int, lease_s: float) -> None:
         """A node that the pool's state holds for alive: after a takeover it is watched from now on."""

@@ -206,10 +206,12 @@ class PoolLog:
             for number in range(old["parts"]):
                 await self._store.delete(SNAPSHOTS, f"{self.pool}/{old['seq']:012d}/{number:06d}")
 
-    async def newest_snapshot(self) -> Snapshot | None:
-        """Return the newest snapshot that is whole, or None."""
+    async def newest_snapshot(self, until: int = _SEQ_END) -> Snapshot | None:
+        """Return the newest snapshot that is whole and not beyond the entry `until`, or None."""
         index = await self._store.get(SNAPSHOTS, f"{self.pool}/index")
         for known in reversed(index.body["snapshots"] if index is not None else []):
+            if known["seq"] > until:
+                continue
             keys = [f"{self.pool}/{known['seq']:012d}/{n:06d}" for n in range(known["parts"])]
             found = await self._store.get_many(SNAPSHOTS, keys)
             if len(found) == len(keys):

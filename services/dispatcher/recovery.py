@@ -34,11 +34,12 @@ class Recovered:
 async def recover_pool(pool_log: PoolLog) -> Recovered:
     """Fold the newest snapshot and every entry after it; the policy is not asked.
 
-    Every pool begins with the default settings; others are inputs. A snapshot beyond the last published entry is passed over, so that everything unpublished can be told again.
+    Every pool begins with the default settings; others are inputs. A snapshot beyond the last published entry is passed over, so
+    that everything unpublished can be told again; the one before it serves.
     """
     published = await pool_log.published()
-    snapshot = await pool_log.newest_snapshot()
-    if snapshot is not None and snapshot.seq <= published:
+    snapshot = await pool_log.newest_snapshot(published)
+    if snapshot is not None:
         out = Recovered(PoolState.from_json(snapshot.state, policy_named), snapshot.offsets, snapshot.bus)
     else:
         out = Recovered(PoolState(pool_log.pool, PoolConfig(), policy_named(PoolConfig().policy)))
