@@ -148,6 +148,7 @@ class RealProcesses:
 
     def kill(self, key: MemberKey) -> None:
         """Kill the supervisor and all of the run at once."""
+        self.abandon(key)
         stat = self._supervisor(key)
         if stat is None:
             return
@@ -185,7 +186,11 @@ class RealProcesses:
             names = [path.name for path in (self._root / "runs").iterdir()]
         except FileNotFoundError:
             return []
-        return sorted(MemberKey.parse(name) for name in names)
+        keys = []
+        for name in names:
+            with contextlib.suppress(ValueError):  # nobody's member: left to whoever put it there
+                keys.append(MemberKey.parse(name))
+        return sorted(keys)
 
     def pids(self) -> frozenset[int]:
         """Return the processes of all living members."""

@@ -29,7 +29,7 @@ from schedmate.schemas.events import (
 )
 from schedmate.services.worker.announcements import Snapshot, node_fault
 from schedmate.services.worker.assignments import Assignments
-from schedmate.services.worker.fence import Accept, Delivered, Refuse, Release, Step, Stop, decide
+from schedmate.services.worker.fence import NOWHERE, Accept, Delivered, Refuse, Release, Step, Stop, decide
 from schedmate.services.worker.gpu_watch import GpuWatch
 from schedmate.services.worker.kernel_log import KernelLog
 from schedmate.services.worker.launch import Base
@@ -116,7 +116,7 @@ class Worker:
             self._gpus = await asyncio.to_thread(self._parts.make_gpus)
             kept = await asyncio.to_thread(self._records.open)
             self._has_records = True
-            await asyncio.to_thread(self._remove_orphans, kept)
+            await self._remove_orphans(kept)
             await self._build(kept, bus_id)
         except BaseException:
             await self._let_go()
@@ -185,18 +185,22 @@ class Worker:
 
     # --- start --------------------------------------------------------------------------------------------------------
 
-    def _remove_orphans(self, kept: Kept) -> None:
+    async def _remove_orphans(self, kept: Kept) -> None:
         """End and forget supervised members that no file of ours knows: held ones of a start that was never journalled."""
         until = self._clock.monotonic() + ORPHAN_TIMEOUT_S
         known = {key for key, member in kept.members.items() if member.start is not None or key in kept.history.started}
-        for key in self._processes.kept():
+        for key in await asyncio.to_thread(self._processes.kept):
             if key in known:
                 continue
-            self._processes.kill(key)
-            while self._processes.status(key).phase is not Phase.ENDED and not self._processes.end_lost(key):
+            await asyncio.to_thread(self._processes.kill, key)
+            while not await asyncio.to_thread(self._is_gone, key):
                 if self._clock.monotonic() > until:
                     raise WorkerError(f"{key} runs here, unknown to the journal, and cannot be ended: end it by hand")
-            self._processes.forget(key)
+                await self._clock.sleep(CLOSE_TICK_S)
+            await asyncio.to_thread(self._processes.forget, key)
+
+    def _is_gone(self, key: MemberKey) -> bool:
+        return self._processes.status(key).phase is Phase.ENDED or self._processes.end_lost(key)
 
     async def _build(self, kept: Kept, bus_id: str) -> None:
         settings, clock = self._settings, self._clock
@@ -222,6 +226,8 @@ class Worker:
             self._parts.bus, clock, node=settings.node, pool=settings.pool, act=self._act, dead_letters=self._outbox.put
         )
         same_bus = before is not None and before.bus == bus_id
+        if not same_bus:  # maybe another pool log too: the session alone, new as it is, keeps out what is old
+            file = file.with_applied(NOWHERE)
         self._first_offset = await self._assignments.first_offset(file.offset, same_bus=same_bus)
         file = file.model_copy(update={"offset": self._first_offset})
         self._node = Node(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -9,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from schedmate.infra.bus.memory import MemoryBus
 from schedmate.infra.processes.port import Phase
 from schedmate.services.worker.records import RecordsError
 from schedmate.services.worker.wiring import build
 from tests.journal_checker import check_directories
 from tests.waiting import eventually
-from tests.worker_bench import Bench, bench_on, spec
+from tests.worker_bench import Bench, Talk, bench_on, spec
 
 STAYS = "echo ready; while true; do sleep 0.05; done"
 
@@ -337,6 +339,41 @@ async def test_a_node_that_remembers_nothing_acts_on_nothing_old(tmp_path: Path)
         assert bench.session() > session
         assert bench.reports()[-1].runs == ()
     assert (tmp_path / "b" / "n1" / "journal.jsonl").read_bytes() == b""
+
+
+async def test_a_start_that_was_never_journalled_is_undone_and_refused(tmp_path: Path) -> None:
+    """The worker dies after its supervisor holds the program and before the journal knows."""
+    async with bench_on(tmp_path) as bench:
+        write = bench.worker._records.journal_start
+
+        def dies(*_: object) -> None:
+            bench.worker._records.journal_start = write
+            raise OSError(5, "the machine goes down here")
+
+        bench.worker._records.journal_start = dies
+        key = await bench.assign(spec("sh", "-c", "echo ran"))
+        with pytest.raises(OSError, match="goes down"):
+            await asyncio.wait_for(asyncio.shield(bench._task), 10)
+        await bench.worker.close()
+        await bench.start()
+        assert (await bench.refused(key)).cause == "stale_session"
+        await eventually(lambda: list(bench.processes.kept()) == [])
+        await bench.reported(lambda r: r.runs == ())
+        assert (await bench.exited(await bench.assign(spec("true")))).exit_code == 0
+    assert [line["event"] for line in journal(tmp_path)] == ["refused", "started", "exited"]
+
+
+async def test_on_another_bus_the_fence_begins_anew(tmp_path: Path) -> None:
+    async with bench_on(tmp_path) as bench:
+        for _ in range(3):
+            await bench.exited(await bench.assign(spec("true")))
+        await bench.kill()
+        bench.bus = MemoryBus(bench.clock, name="another")
+        await bench.setup()
+        bench.talk = Talk(bench.bus, "n1")
+        await bench.start()
+        key = await bench.talk.assign(spec("true"))
+        assert (await bench.exited(key)).exit_code == 0
 
 
 async def test_a_gang_of_two_nodes_meets_at_its_master(tmp_path: Path) -> None:
