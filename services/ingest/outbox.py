@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +12,7 @@ import structlog
 from schedmate.infra.bus.port import BusError, EventBus
 from schedmate.infra.clock import Clock
 from schedmate.infra.store.port import Document, DuplicateKeyError, Json, Store, StoreUnavailableError
+from schedmate.infra.telemetry.tracing import current_trace_id, producer_span
 from schedmate.schemas.codec import encode
 from schedmate.schemas.job import JobRequest
 from schedmate.schemas.wire import Record
@@ -127,8 +129,11 @@ class Outbox:
         return True
 
     async def _send(self, record: Record) -> None:
-        async with asyncio.timeout(self._publish_timeout_s):
-            await self._bus.publish([record])
+        """Publish, as part of whatever trace this happens in; a sweep is part of none."""
+        publishing = producer_span(record.topic) if current_trace_id() else contextlib.nullcontext()
+        with publishing:
+            async with asyncio.timeout(self._publish_timeout_s):
+                await self._bus.publish([record])
 
     async def waiting(self) -> int:
         """Return how many jobs are written and not known to be on the bus; at most `WAITING_COUNTED_MAX`."""
