@@ -6,7 +6,14 @@ import sys
 
 import typer
 
-from schedmate.cli import cluster_commands, event_commands, job_commands, service_commands, token_commands
+from schedmate.cli import (
+    cluster_commands,
+    event_commands,
+    job_commands,
+    pool_commands,
+    service_commands,
+    token_commands,
+)
 from schedmate.client import ApiError, ClientError
 from schedmate.infra.blobs.port import BlobError
 from schedmate.infra.bus.port import BusError
@@ -34,6 +41,7 @@ for module in (job_commands, cluster_commands, service_commands):
     module.register(app)
 app.add_typer(event_commands.app, name="events")
 app.add_typer(token_commands.app, name="tokens")
+app.add_typer(pool_commands.app, name="pool")
 
 
 def main() -> None:

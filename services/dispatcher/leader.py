@@ -102,6 +102,7 @@ class PoolLeader:
         self._ahead_s = 0.0
         self._caught_up = False
         self._nodes_checked_at = float("-inf")
+        self._configured_at = clock.monotonic()
         self._appended_at = clock.monotonic()
         self._lost = asyncio.Event()
 
@@ -198,9 +199,22 @@ class PoolLeader:
         except BusUnavailableError as error:
             await self._without_bus(error)
             return
-        if silent or self._overdue():
-            await self._enter(Gathered([*silent, i.Tick()]))
+        changed = await self._reconfigured()
+        if silent or changed or self._overdue():
+            await self._enter(Gathered([*silent, *changed, i.Tick()]))
         await self._tell_reasons()
+
+    async def _reconfigured(self) -> list[i.Input]:
+        """Look now and then whether an operator has changed the pool's settings."""
+        assert self.state is not None
+        now = self._clock.monotonic()
+        if now - self._configured_at < self._settings.config_every_s:
+            return []
+        self._configured_at = now
+        with contextlib.suppress(StoreUnavailableError):  # the next append says so if it lasts
+            wanted = await self._configured(self.state)
+            return [wanted] if wanted is not None else []
+        return []
 
     async def _without_bus(self, error: BusUnavailableError) -> None:
         """Nobody is watched while the bus does not answer; what was read before is folded already."""

@@ -48,6 +48,9 @@ class DispatcherSettings(ServiceSettings):
         gt=0,
         description="A quiet pool appends an entry so often, so that its offsets stay within retention.",
     )
+    config_every_s: float = Field(
+        default=5.0, gt=0, description="How often the leader looks whether a pool's configuration document has changed."
+    )
     reasons_every_s: float = Field(
         default=0.5, gt=0, description="Reasons of waiting jobs are published at most so often."
     )

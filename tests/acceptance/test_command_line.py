@@ -232,6 +232,27 @@ def test_tokens_are_made_listed_and_revoked(up: Up) -> None:
     assert up.run("tokens", "revoke", made["id"], check=False).returncode == 2
 
 
+def test_a_pools_settings_are_shown_changed_and_taken_back(up: Up) -> None:
+    assert json.loads(up.run("pool", "show", "default", "--json").stdout)["policy"] == "fifo"
+    up.run("pool", "set", "default", "gpus_per_job_max=2")
+    job_id = json.loads(up.run("submit", "--json", "--gpus", "4", "--name", "too-wide", "--", "true").stdout)["job_id"]
+
+    def rejected() -> bool:
+        if up.state(job_id) == "REJECTED":
+            return True
+        again = json.loads(up.run("submit", "--json", "--gpus", "4", "--name", "too-wide", "--", "true").stdout)[
+            "job_id"
+        ]
+        up.until(lambda: up.state(again) in ("REJECTED", "SUCCEEDED"))
+        return up.state(again) == "REJECTED"  # the leader looks every few seconds
+
+    up.until(rejected)
+    for wrong in ("no_such=1", "policy=nonsense", "tenant_gpus_max=many", "policy"):
+        assert up.run("pool", "set", "default", wrong, check=False).returncode == 2, wrong
+    up.run("pool", "set", "default", "gpus_per_job_max=")
+    assert json.loads(up.run("pool", "show", "default", "--json").stdout)["gpus_per_job_max"] is None
+
+
 def test_setup_is_idempotent_and_replay_finds_every_decision_equal(up: Up) -> None:
     assert "schedmate.jobs" in json.loads(up.run("setup", "--json").stdout)["topics"]
     outcome = json.loads(up.run("replay", "default", "--json").stdout)

@@ -416,3 +416,19 @@ async def test_another_bus_than_the_logs_is_noticed(world: World) -> None:
     await world.bus.create_topics(topology().topics.values())
     second = await world.leader("d2")
     assert second.leaders["default"].state.jobs["j1"].attempt == 1  # type: ignore[union-attr]
+
+
+async def test_a_change_of_the_pools_settings_is_taken_over_and_recorded(world: World) -> None:
+    made = await world.leader(config_every_s=0.05)
+    await world.report("n1", 4)
+    await world.store.put("pool_config", "default", {"tenant_gpus_max": 1})
+    await eventually(lambda: made.leaders["default"].state.config.tenant_gpus_max == 1)  # type: ignore[union-attr]
+    await world.submit("j1")
+    await world.submit("j2")
+    await world.until("schedmate.reasons", e.JobReasoned, 1, lambda x: x.reason == "TENANT_GPU_LIMIT")
+    await world.store.put("pool_config", "default", {"tenant_gpus_max": "many"})  # makes no sense: the old ones stay
+    await world.submit("j3", tenant="team-b")
+    await world.until("schedmate.assignments", e.MemberAssigned, 2)
+    await world.store.put("pool_config", "default", {})
+    await world.until("schedmate.assignments", e.MemberAssigned, 3)
+    assert (await replay(world.store, "default")).difference is None
