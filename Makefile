@@ -62,9 +62,8 @@ fresh: $(STAMP)  ## are the generated files those that the code gives?
 unit: $(STAMP)  ## every test that needs no server, and the domain's coverage
 	@$(PYTEST) -m "not servers" --durations=10 --cov --cov-report=term-missing:skip-covered
 
-bench: $(STAMP)  ## print the performance figures (starts Kafka and Mongo)
-	@infra/servers/servers up kafka mongo
-	@set -a; . ./.servers/env; set +a; $(BIN)/python benchmarks/run.py
+bench: $(STAMP)  ## print the performance figures (starts a Kafka and a Mongo of its own)
+	@$(BIN)/python benchmarks/run.py
 
 schemas: $(STAMP)  ## write schemas/generated and docs/events.md, docs/states.md from the models
 	@$(BIN)/python -m schedmate.schemas.generate

@@ -1,6 +1,6 @@
 """From the produce of JobSubmitted to the consume of JobAssigned, through a real dispatcher process, beside its floor in the same run.
 
-    python benchmarks/latency.py [--samples 200] [--rate 50] [--seconds 6]
+    python benchmarks/latency.py [--samples 300] [--rate 50] [--seconds 6]
 
 A broker and a MongoDB-wire server of the benchmark's own (infra/servers), topics and collections as in production, one dispatcher with its
 defaults, free GPUs for every job. The floor is what nobody can do without: two raw produce→consume hops and one raw append, with the bare
@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ class Through:
         self._number = 0
         self.seconds: list[float] = []
         self._sent: dict[bytes, float] = {}
+        self._all_came = asyncio.Event()
 
     async def read(self) -> None:
         """Consume decisions until cancelled."""
@@ -69,6 +70,8 @@ class Through:
                     and (sent := self._sent.pop(delivery.record.key, None)) is not None
                 ):
                     self.seconds.append(now - sent)
+            if not self._sent:
+                self._all_came.set()
 
     async def one(self) -> None:
         """Produce a job; the acknowledgement is waited for, as ingest does, while the dispatcher may have it already."""
@@ -79,9 +82,9 @@ class Through:
 
     async def settled(self) -> None:
         """Wait until every assignment has come."""
-        async with asyncio.timeout(TIMEOUT_S):
-            while self._sent:
-                await asyncio.sleep(0.0005)
+        while self._sent:
+            self._all_came.clear()
+            await asyncio.wait_for(self._all_came.wait(), TIMEOUT_S)
 
     def taken(self) -> list[float]:
         """Return what was measured since the last time."""
@@ -127,6 +130,15 @@ class Floor:
         )
         await acknowledged
 
+    async def hops_at(self, rate: float, seconds: float) -> list[float]:
+        """Return the seconds of hops at a steady rate."""
+        self.hops.clear()
+        await at_rate(rate, seconds, self.hop)
+        while self._sent:
+            self._arrived.clear()
+            await asyncio.wait_for(self._arrived.wait(), TIMEOUT_S)
+        return list(self.hops)
+
     async def append(self) -> float:
         """Insert a document of an entry's size; return the seconds."""
         self._number += 1
@@ -166,86 +178,113 @@ async def measure(
     kafka: KafkaServer, mongo: MongoServer, directory: Path, samples: int, rate: float, seconds: float
 ) -> dict[str, Any]:
     """Return all figures, milliseconds."""
-    clock = SystemClock()
-    bus = KafkaBus(kafka.bootstrap, clock, client_id="bench")
-    store = MongoStore(mongo.address, DATABASE, client="pymongo")
-    await bus.start()
-    await store.start()
-    await setup(bus, store)
-    await bus.publish([reported(f"n{n}", GPUS, clock.now()) for n in range(NODES)])
-    flags = [
-        "--bus",
-        kafka.address,
-        "--store",
-        mongo.address,
-        "--mongo-database",
-        DATABASE,
-        "--health-port",
-        "0",
-        "--state-dir",
-        str(directory),
-    ]
-    with (directory / "dispatcher.log").open("wb") as log:
-        dispatcher = subprocess.Popen(
-            [sys.executable, "-m", "schedmate.services.dispatcher", *flags], stdout=log, stderr=log
-        )
-    reader = bus.reader(
-        {Partition(JobAssigned.TOPIC, n): 0 for n in range(topology().topics[JobAssigned.TOPIC].partitions)}
-    )
-    await reader.start()
-    through = Through(bus, reader)
-    tasks = [asyncio.create_task(through.read())]
-    raw_client: AsyncMongoClient[Any] = AsyncMongoClient(mongo.address)
-    durable = raw_client[DATABASE].get_collection("raw_entries", write_concern=WriteConcern(w="majority", j=True))
-    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, acks="all", enable_idempotence=True, linger_ms=0)
-    consumer = AIOKafkaConsumer(
-        RAW, bootstrap_servers=kafka.bootstrap, auto_offset_reset="latest", group_id=None, fetch_max_wait_ms=250
-    )
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        bus = KafkaBus(kafka.bootstrap, SystemClock(), client_id="bench")
+        store = MongoStore(mongo.address, DATABASE, client="pymongo")
+        for started in (bus, store):
+            await started.start()
+            stack.push_async_callback(started.stop)
+        await setup(bus, store)
+        await stack.enter_async_context(dispatcher(kafka, mongo, directory))
+        through = await stack.enter_async_context(jobs_through(bus))
         for _ in range(WARM_UP):
             await through.one()
             await through.settled()
         entry = await newest_entry(store)
-        await producer.start()
-        await consumer.start()
-        floor = Floor(producer, consumer, durable, submitted("job-0", clock.now()), entry)
-        tasks.append(asyncio.create_task(floor.read()))
+        floor = await stack.enter_async_context(bare_clients(kafka, mongo, entry))
         for _ in range(WARM_UP):
             await floor.whole()
         through.taken()
-        one_floor: list[float] = []
-        for _ in range(samples):
-            await through.one()
-            await through.settled()
-            one_floor.append(await floor.whole())
-        one = through.taken()
-        await at_rate(rate, seconds, through.one)
+        return {
+            "entry_bytes": len(bson.encode(entry)),
+            "one by one": await one_by_one(through, floor, samples),
+            f"{rate:g} a second": await steadily(through, floor, rate, seconds),
+        }
+
+
+async def one_by_one(through: Through, floor: Floor, samples: int) -> dict[str, float]:
+    """Compare job by job: the machine is as busy for the one as for the other."""
+    floors: list[float] = []
+    for _ in range(samples):
+        await through.one()
         await through.settled()
-        many = through.taken()
-        floor.hops.clear()
-        await at_rate(rate, seconds, floor.hop)
-        first = list(floor.hops)
-        floor.hops.clear()
-        appends = await at_rate(rate, seconds, floor.append)
-        await at_rate(rate, seconds, floor.hop)
-        many_floor = [a + b + c for a, b, c in zip(first, appends, floor.hops, strict=False)]
+        floors.append(await floor.whole())
+    return compared(through.taken(), floors)
+
+
+async def steadily(through: Through, floor: Floor, rate: float, seconds: float) -> dict[str, float]:
+    """Compare at a rate: jobs first, then a hop, an append and a hop at the same rate."""
+    await at_rate(rate, seconds, through.one)
+    await through.settled()
+    jobs = through.taken()
+    first = await floor.hops_at(rate, seconds)
+    appends = await at_rate(rate, seconds, floor.append)
+    last = await floor.hops_at(rate, seconds)
+    return compared(jobs, [a + b + c for a, b, c in zip(first, appends, last, strict=True)])
+
+
+@contextlib.asynccontextmanager
+async def dispatcher(kafka: KafkaServer, mongo: MongoServer, directory: Path) -> AsyncIterator[None]:
+    """Run a dispatcher with its defaults."""
+    flags = ["--bus", kafka.address, "--store", mongo.address, "--mongo-database", DATABASE]
+    flags += ["--health-port", "0", "--state-dir", str(directory)]
+    with (directory / "dispatcher.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "schedmate.services.dispatcher", *flags, stdout=log, stderr=log
+        )
+    try:
+        yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 30)
+
+
+@contextlib.asynccontextmanager
+async def jobs_through(bus: KafkaBus) -> AsyncIterator[Through]:
+    """Report nodes with GPUs for all jobs, and read decisions meanwhile."""
+    now = SystemClock().now()
+    await bus.publish([reported(f"n{n}", GPUS, now) for n in range(NODES)])
+    topic = JobAssigned.TOPIC
+    reader = bus.reader({Partition(topic, n): 0 for n in range(topology().topics[topic].partitions)})
+    await reader.start()
+    through = Through(bus, reader)
+    reading = asyncio.create_task(through.read())
+    try:
+        yield through
+    finally:
+        await ended(reading)
+        await reader.stop()
+
+
+@contextlib.asynccontextmanager
+async def bare_clients(kafka: KafkaServer, mongo: MongoServer, entry: Mapping[str, Any]) -> AsyncIterator[Floor]:
+    """Connect the bare clients, at the durability of the adapters."""
+    client: AsyncMongoClient[Any] = AsyncMongoClient(mongo.address)
+    entries = client[DATABASE].get_collection("raw_entries", write_concern=WriteConcern(w="majority", j=True))
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, acks="all", enable_idempotence=True, linger_ms=0)
+    consumer = AIOKafkaConsumer(
+        RAW, bootstrap_servers=kafka.bootstrap, auto_offset_reset="latest", fetch_max_wait_ms=250
+    )
+    await producer.start()
+    await consumer.start()
+    for partition in consumer.assignment():
+        await consumer.position(partition)  # known before the first record, which would be passed over
+    floor = Floor(producer, consumer, entries, submitted("job-0", SystemClock().now()), entry)
+    reading = asyncio.create_task(floor.read())
+    try:
+        yield floor
+    finally:
+        await ended(reading)
         await producer.stop()
         await consumer.stop()
-        await reader.stop()
-        dispatcher.terminate()
-        await asyncio.to_thread(dispatcher.wait, 30)
-        await raw_client.close()
-        await bus.stop()
-        await store.stop()
-    return {
-        "entry_bytes": len(bson.encode(entry)),
-        "one by one": compared(one, one_floor),
-        f"{rate:g} a second": compared(many, many_floor),
-    }
+        await client.close()
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """End a task that reads for ever; what it failed with is told."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 def compared(through: list[float], floor: list[float]) -> dict[str, float]:
@@ -264,7 +303,7 @@ def compared(through: list[float], floor: list[float]) -> dict[str, float]:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=200)
+    parser.add_argument("--samples", type=int, default=300)
     parser.add_argument("--rate", type=float, default=50)
     parser.add_argument("--seconds", type=float, default=6)
     given = parser.parse_args()
