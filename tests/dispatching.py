@@ -15,6 +15,7 @@ from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import Step, recover, step
 
 START = 1_700_000_000.0
+ENDS = ("COMPLETE", "FAIL", "CANCEL", "REJECT")
 
 
 def arrived(job: str, **given: Any) -> i.JobArrived:
@@ -134,3 +135,20 @@ class PoolUnderTest:
 def of_kind(done: Step | Sequence[d.Decision], kind: type) -> list[Any]:
     decisions = done.decisions if isinstance(done, Step) else done
     return [x for x in decisions if isinstance(x, kind)]
+
+
+def cluster(nodes: int = 1, gpus: int = 8, **config: Any) -> PoolUnderTest:
+    """Return a pool of so many equal nodes n1, n2, …"""
+    made = PoolUnderTest(**config)
+    made.step(*[report(f"n{number + 1}", gpus) for number in range(nodes)])
+    return made
+
+
+def stopped_jobs(p: PoolUnderTest) -> list[str]:
+    """Return the jobs that were stopped for another one, once a preemption."""
+    return [x.job for x in of_kind(p.told, d.Moved) if x.event == "STOP" and x.reason == "PREEMPTED"]
+
+
+def ends_of(p: PoolUnderTest, job: str) -> list[str]:
+    """Return the events that ended a job: exactly one, in a right world."""
+    return [x.event for x in of_kind(p.told, d.Moved) if x.job == job and x.event in ENDS]
