@@ -26,8 +26,8 @@ from tests.advice import Job, all_of, publish
 from tests.servers import OWN_KAFKA, KafkaServer
 from tests.waiting import eventually
 
-READY_WITHIN_S = 30.0
-DONE_WITHIN_S = 60.0
+READY_WITHIN_S = 60.0  # two to three seconds on an idle machine; the bound is for a busy one
+DONE_WITHIN_S = 90.0
 STEPS = 40
 CAUSES = {
     "GPU_OOM": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",

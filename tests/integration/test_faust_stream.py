@@ -20,7 +20,7 @@ async def world(tmp_path):
         yield made
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 async def test_state_is_right_after_a_kill_a_join_and_a_leave(world):
     fleet = await fleet_of(world.bus, 60)
     first = world.start()
@@ -43,7 +43,7 @@ async def test_state_is_right_after_a_kill_a_join_and_a_leave(world):
     assert second.process.poll() is None
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_an_instance_that_is_killed_while_it_waits_for_tails_diagnoses_after_its_restart(world):
     fleet = await fleet_of(world.bus, 12)
     first = world.start()
@@ -58,7 +58,7 @@ async def test_an_instance_that_is_killed_while_it_waits_for_tails_diagnoses_aft
     await fleet.check(world.bus)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_poison_goes_to_dead_letters_and_the_nodes_own_side_reaches_every_instance(world):
     one, two = world.start(), world.start()
     await one.ready()
@@ -84,7 +84,7 @@ async def test_poison_goes_to_dead_letters_and_the_nodes_own_side_reaches_every_
     assert one.terminate() == two.terminate() == 0
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_the_aiokafka_runner_is_the_other_choice_and_does_the_same(world):
     fleet = await fleet_of(world.bus, 12)
     one = world.start(SCHEDMATE_STREAM="runner")

@@ -199,7 +199,7 @@ async def test_duplicate_events_with_the_same_id_say_the_same():
 @pytest.mark.servers
 @pytest.mark.slow
 @pytest.mark.enable_socket
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 async def test_recovery_hang_the_faust_table_is_recovered_within_a_bound_after_a_kill(tmp_path):
     async with world_in(tmp_path) as world:
         fleet = await fleet_of(world.bus, 30)
