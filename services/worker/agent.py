@@ -19,23 +19,21 @@ from schedmate.infra.processes.port import EndCause, MemberKey, Phase, Processes
 from schedmate.infra.telemetry import names
 from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.schemas.events import (
-    ExitCause,
     LogChunked,
     MemberAssigned,
-    NodeFaultObserved,
     NodeReported,
     RefusalCause,
     RunStarted,
 )
-from schedmate.services.worker.announcements import Snapshot, node_fault
+from schedmate.services.worker.announcements import Snapshot
 from schedmate.services.worker.assignments import Assignments
-from schedmate.services.worker.fence import NOWHERE, Accept, Delivered, Refuse, Release, Step, Stop, decide
+from schedmate.services.worker.fence import NOWHERE
 from schedmate.services.worker.gpu_watch import GpuWatch
-from schedmate.services.worker.kernel_log import KernelLog
+from schedmate.services.worker.handlers import Handlers
+from schedmate.services.worker.hardware_watch import HardwareWatch
 from schedmate.services.worker.launch import Base
 from schedmate.services.worker.launcher import Launcher
 from schedmate.services.worker.lease import Lease
-from schedmate.services.worker.member import Member
 from schedmate.services.worker.members_watch import MembersWatch
 from schedmate.services.worker.node import Node
 from schedmate.services.worker.outbox import Outbox
@@ -47,11 +45,9 @@ from schedmate.services.worker.shipping import Limits
 from schedmate.services.worker.sources import Sources
 
 TOPICS: Final = (MemberAssigned.TOPIC, RunStarted.TOPIC, NodeReported.TOPIC, LogChunked.TOPIC)
-KERNEL_POLL_S: Final = 0.5
 CLOSE_TICK_S: Final = 0.01
 CLOSELY_S: Final = 0.3
 ORPHAN_TIMEOUT_S: Final = 30.0
-FAULTS_KEPT: Final = 50
 
 _log = structlog.get_logger()
 
@@ -100,7 +96,6 @@ class Worker:
             asyncio.Lock()
         )  # orders are not carried out while a lapse is being dealt with, nor the other way round
         self._lapsed = asyncio.Event()
-        self._leaving: set[asyncio.Task[None]] = set()
         self._look_closely_until = 0.0
         self._told: Snapshot | None = None  # by the newest acknowledged report
         self._told_more = asyncio.Event()
@@ -129,11 +124,11 @@ class Worker:
             self._shipper.run(),
             self._assignments.follow(self._first_offset),
             self._watch_members(),
-            self._watch_gpus(),
+            self._hardware.watch_gpus(),
             self._watch_lapses(),
         ]
         if self._settings.kernel_log is not None:
-            jobs.append(self._watch_kernel(KernelLog(self._settings.kernel_log)))
+            jobs.append(self._hardware.watch_kernel(self._settings.kernel_log))
         if self._parts.make_lease_bus is None:
             jobs.append(self._renewals.run(self._parts.bus))
         else:
@@ -223,7 +218,12 @@ class Worker:
         )
         self._outbox = Outbox(self._parts.bus, clock, self._parts.random)
         self._assignments = Assignments(
-            self._parts.bus, clock, node=settings.node, pool=settings.pool, act=self._act, dead_letters=self._outbox.put
+            self._parts.bus,
+            clock,
+            node=settings.node,
+            pool=settings.pool,
+            act=lambda batch, offset: self._handlers.act(batch, offset),  # noqa: PLW0108 - they are made a moment later
+            dead_letters=self._outbox.put,
         )
         same_bus = before is not None and before.bus == bus_id
         if not same_bus:  # maybe another pool log too: the session alone, new as it is, keeps out what is old
@@ -284,6 +284,15 @@ class Worker:
             may_run=self._may_run,
             on_let_run=self._look_closely,
         )
+        self._hardware = HardwareWatch(self._node, self._gpus, self._launcher)
+        self._handlers = Handlers(
+            self._node,
+            self._processes,
+            self._launcher,
+            self._shipper,
+            acting=self._acting,
+            on_stop=self._look_closely,
+        )
 
     async def _adopt_members(self, kept: Kept) -> None:
         """Go on with every member that the files know: living, ended, or accepted and never started."""
@@ -301,63 +310,6 @@ class Worker:
             shipped = await asyncio.to_thread(self._records.shipped, key)
             self._shipper.follow(member, status.spool_bytes, status.spool_gap, shipped=shipped)
 
-    # --- carrying orders out ------------------------------------------------------------------------------------------
-
-    async def _act(self, batch: Sequence[Delivered], offset: int) -> None:
-        """Carry out a batch. Its effects are on disk before the fence and the offset are."""
-        async with self._acting:
-            steps, applied = decide(batch, self._node.standing())
-            for step in steps:
-                await self._carry_out(step)
-            await self._node.save_file(applied_seq=applied.seq, applied_index=applied.index, offset=offset)
-        if batch:
-            self._node.edge()
-
-    async def _carry_out(self, step: Step) -> None:
-        match step:
-            case Refuse(assigned, traceparent, cause, detail):
-                await self._node.refuse(assigned, traceparent, cause, detail)
-            case Accept(assigned, traceparent, stop_grace_s):
-                member = Member(assigned=assigned, traceparent=traceparent, stop_grace_s=stop_grace_s)
-                await self._node.accept(member)
-                if stop_grace_s is None:
-                    self._launcher.launch(member)
-                else:
-                    await self._node.ended_before_start(member.key, ExitCause.STOPPED, "stopped before it was started")
-            case Stop(key, grace_s):
-                await self._stop_member(key, grace_s, EndCause.STOPPED)
-            case Release(key):
-                await self._release(key)
-
-    async def _stop_member(self, key: MemberKey, grace_s: float, cause: EndCause) -> None:
-        if key not in self._node.members or not self._node.members[key].is_living:
-            return
-        member = await self._node.order_stop(key, grace_s)
-        if member.start is None:
-            self._launcher.halt(key, cause)
-        else:
-            await asyncio.to_thread(lambda: self._processes.stop(key, grace_s=grace_s, cause=cause))
-            self._look_closely()
-        self._node.edge()
-
-    async def _release(self, key: MemberKey) -> None:
-        if key not in self._node.members:
-            return  # a repeat
-        member = await self._node.release(key)
-        if member is None:
-            _log.error("a living run was released", action="worker.release-refused", run_id=key.run_id)
-            return
-        task = asyncio.create_task(self._forget(key))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
-
-    async def _forget(self, key: MemberKey) -> None:
-        """Remove a released member once all of its output is on the bus."""
-        await self._shipper.finished(key)
-        self._shipper.forget(key)
-        await self._node.drop(key)
-        await asyncio.to_thread(self._processes.forget, key)
-
     # --- lease --------------------------------------------------------------------------------------------------------
 
     def _acknowledged(self, snapshot: Snapshot) -> None:
@@ -373,7 +325,7 @@ class Worker:
             self._may_run.clear()
             async with self._acting:
                 for member in self._node.living():
-                    await self._stop_member(member.key, 0.0, EndCause.LEASE_EXPIRED)
+                    await self._handlers.stop_member(member.key, 0.0, EndCause.LEASE_EXPIRED)
                 await self._launcher.finished()
                 await self._watch.end_all(EndCause.LEASE_EXPIRED, 0.0)
                 lease = self._renewals.lease.next_epoch()
@@ -398,44 +350,6 @@ class Worker:
             is_news_near = self._clock.monotonic() < self._look_closely_until
             await self._clock.sleep(min(CLOSE_TICK_S, self._settings.tick_s) if is_news_near else self._settings.tick_s)
 
-    async def _watch_gpus(self) -> None:
-        assert self._gpus is not None
-        while True:
-            before = self._node.watch.standing()
-            await self._launcher.observe_gpus()
-            for fault in await asyncio.to_thread(self._gpus.faults):
-                self._report_fault("nvml", fault.text, gpu=fault.gpu, xid=fault.xid)
-            if self._node.watch.standing() != before:
-                self._node.edge()
-            else:
-                self._node.refresh()
-            await self._clock.sleep(self._settings.gpu_poll_s)
-
-    async def _watch_kernel(self, kernel_log: KernelLog) -> None:
-        while True:
-            findings = await asyncio.to_thread(kernel_log.findings)
-            if len(findings) > FAULTS_KEPT:
-                _log.warning(
-                    "kernel findings dropped", action="worker.faults-dropped", count=len(findings) - FAULTS_KEPT
-                )
-            for finding in findings[:FAULTS_KEPT]:
-                self._report_fault("kernel", finding.text, gpu=None, xid=finding.xid)
-            await self._clock.sleep(KERNEL_POLL_S)
-
-    def _report_fault(self, origin: str, text: str, *, gpu: int | None, xid: int | None) -> None:
-        _log.warning("fault of the node", action="worker.fault-observed", origin=origin, gpu=gpu, xid=xid, text=text)
-        event = NodeFaultObserved(
-            node=self._settings.node,
-            pool=self._settings.pool,
-            session=self._node.session,
-            origin="nvml" if origin == "nvml" else "kernel",
-            gpu=gpu,
-            xid=xid,
-            text=text,
-            at=self._clock.now(),
-        )
-        self._outbox.put(node_fault(event))
-
     # --- the end ------------------------------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
@@ -448,7 +362,7 @@ class Worker:
             async with asyncio.timeout(settings.drain_timeout_s + grace_s):
                 if settings.stop_runs:
                     for member in self._node.living():
-                        await self._stop_member(member.key, grace_s, EndCause.WORKER_STOPPED)
+                        await self._handlers.stop_member(member.key, grace_s, EndCause.WORKER_STOPPED)
                 await self._launcher.finished()
                 if settings.stop_runs:
                     await self._watch.end_all(EndCause.WORKER_STOPPED, grace_s)
@@ -463,10 +377,9 @@ class Worker:
             _log.warning("not all was told before the end", action="worker.drain-timeout")
 
     async def _let_go(self) -> None:
-        for task in list(self._leaving):
-            task.cancel()
         if self._has_records:
-            if hasattr(self, "_launcher"):
+            if hasattr(self, "_handlers"):
+                self._handlers.cancel()
                 await self._launcher.cancel()
                 await asyncio.to_thread(self._node.close)
             self._records.close()
