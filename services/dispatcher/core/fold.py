@@ -494,6 +494,10 @@ def _config(state: PoolState, value: ConfigChanged) -> None:
         state.enqueue(job)
     for job in state.jobs.values():
         state.set_timer(job)
+    if config.lease_expires:
+        for node in state.nodes.values():
+            if node.unreachable:  # its lease ran out while leases did not expire
+                _bury(state, node, "node_lost")
     state.capacity.epoch += 1
 
 
