@@ -107,7 +107,9 @@ _STAMP: Final = re.compile(
     r"(?P<y>20\d\d)[-/](?P<mo>\d\d)[-/](?P<d>\d\d)[ T,](?P<h>\d\d):(?P<mi>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,6}))?"
 )
 
-_EVAL_WORDS: Final = re.compile(r"\b(?:eval\w{0,7}|valid\w{0,6}|testing|\(val\))\b|^\s{0,8}test\s?:", re.IGNORECASE)
+_EVAL_WORDS: Final = re.compile(
+    r"\b(?:eval\w{0,7}|valid\w{0,6}|testing)\b|\((?:val|valid|test)\)|^\s{0,8}test\s?:", re.IGNORECASE
+)
 _PREP_WORDS: Final = re.compile(
     r"\b(?:tokeni[sz]\w{0,4}|preprocess\w{0,4}|map(?:ping)?\b|generating (?:train|valid\w{0,6}|test) split|filter(?:ing)?|packing|download\w{0,4}|processing data)",
     re.IGNORECASE,

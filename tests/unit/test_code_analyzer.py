@@ -260,3 +260,69 @@ def test_a_tree_is_bounded_and_says_what_it_left_out():
     tree = bounded({"a.py": b"x" * (2 << 20), "b.py": b"y", "data/c.bin": b"z"})
     assert list(tree.files) == ["b.py"]
     assert "a.py is larger" in tree.left_out[0]
+
+
+# --- what the code shows ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        ("model = torchvision.models.resnet18()", "model_name", "resnet18"),
+        ("model = AutoModel.from_pretrained('bert-base-uncased')", "model_name", "bert-base-uncased"),
+        ("data = load_dataset('wikitext')", "dataset", "wikitext"),
+        ("data = torchvision.datasets.CIFAR10('d')", "dataset", "cifar10"),
+        ("model = DDP(model)", "strategy", "ddp"),
+        ("model = FullyShardedDataParallel(model)", "strategy", "fsdp"),
+        ("model.gradient_checkpointing_enable()", "grad_checkpointing", True),
+        ("scaler = torch.cuda.amp.GradScaler()", "precision", "fp16"),
+        ("from torch.optim import SGD\nopt = SGD([])", "optimizer", "sgd"),
+        ("opt = keras.optimizers.RMSprop()", "optimizer", "rmsprop"),
+        ("model.save_pretrained('x')", "saves_checkpoints", True),
+        ("model.load_state_dict(s)", "resume_supported", True),
+        ("args = TrainingArguments(num_train_epochs=3)", "epochs", 3),
+        ("batch_size: int = 4 * 8", "batch_size_per_device", 32),
+        ("import jax", "framework", "jax"),
+        ("import pytorch_lightning as pl\nimport torch", "framework", "lightning"),
+        ("model_name = 'mistral-7b'", "model_params", 7e9),
+    ],
+)
+def test_a_line_of_code_shows_a_field(line, name, value):
+    assert values(look("python t.py", {"t.py": line.encode()}))[name] == value
+
+
+def test_a_batch_scripts_directives_and_an_inline_shell_are_read():
+    script = b'#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --gres=gpu:8\nN=2\nsrun bash -c "torchrun --nproc_per_node=$N t.py --epochs 3"\n'
+    found = analyze(Subject(entry="run.sbatch"), bounded({"run.sbatch": script, "t.py": b""}))
+    assert {k: values(found)[k] for k in ("nodes", "gpus_per_node", "epochs", "launcher")} == {
+        "nodes": 4, "gpus_per_node": 2, "epochs": 3, "launcher": "torchrun",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "files", "epochs"),
+    [
+        ("python -m pkg.train", {"pkg/train.py": TRAIN}, 3),
+        ("python -m pkg", {"pkg/__main__.py": TRAIN}, 3),
+        ("python deep/train.py", {"src/deep/train.py": TRAIN}, 3),
+        ("python gone.py", {"a/train.py": TRAIN, "b/train.py": TRAIN}, None),
+    ],
+)
+def test_the_program_is_found_among_the_source(command, files, epochs):
+    assert values(look(command, files)).get("epochs") == epochs
+
+
+def test_the_entry_serves_where_no_launch_is_recognised():
+    found = look("./mystery", {"t.py": TRAIN}, entry="t.py")
+    assert values(found)["epochs"] == 3
+    assert look("./mystery", {"t.py": TRAIN}).partial_because == "no command that starts a program we know was found"
+    assert values(analyze(Subject(entry="t.py"), bounded({"t.py": TRAIN})))["launcher"] == "python"
+
+
+def test_all_processes_of_a_job_are_shared_among_its_nodes():
+    found = look("accelerate launch --num_processes 8 --num_machines 2 --mixed_precision bf16 t.py")
+    assert (values(found)["gpus_per_node"], values(found)["nodes"], values(found)["precision"]) == (4, 2, "bf16")
+
+
+def test_plain_python_on_several_gpus_claims_no_global_batch():
+    assert "global_batch_size" not in values(look("python t.py --per_device_train_batch_size 8", gpus=4, nodes=1))

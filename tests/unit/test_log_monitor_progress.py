@@ -130,3 +130,52 @@ def test_a_saved_checkpoint_is_noticed(line, path):
 def test_a_line_that_shows_nothing_gives_nothing_odd(text):
     far = follow(text)
     assert far.step is None or far.step >= 0
+
+
+@pytest.mark.parametrize(
+    ("line", "rate"),
+    [
+        ("step 1/9, 2.5 s/it", 0.4),
+        ("step 1/9 (250 ms/step)", 4.0),
+        ("step 1/9 3.0 steps/sec", 3.0),
+        ("iteration 1/9 | elapsed time per iteration (ms): 500.0", 2.0),
+        ("iter 10: loss 1.0, time 500.00ms", 2.0),
+        ("Epoch [1][10/90] time: 0.500, loss: 1.0", 2.0),
+        (" 10%|#| 1/9 [00:01<00:08, 2.00s/it]", 0.5),
+        ("step 1/9 lr 1e-3", None),
+        ("step 1/9, 0 it/s", None),
+    ],
+)
+def test_a_printed_rate_is_in_steps_a_second(line, rate):
+    assert sight(line).rate == (pytest.approx(rate) if rate is not None else None)
+
+
+def test_timestamps_of_the_lines_give_the_rate_whatever_the_time_of_arrival():
+    lines = [f"2024-01-01 10:00:{4 * n:02d},000 INFO step {n}/100 loss: 1.0" for n in range(1, 9)]
+    assert follow(*lines, every_s=0).steps_per_sec == pytest.approx(0.25)
+    assert sight("2024-13-41 99:00:00 step 1/2").stamp_s is None
+
+
+@pytest.mark.parametrize(
+    ("line", "phase"),
+    [
+        ("Loading checkpoint shards: 50%|#| 1/2 [00:01<00:01, 1.0s/it]", Phase.LOAD),
+        ("Saving model checkpoint to out/checkpoint-5", Phase.SAVE),
+        ("***** Running training *****", Phase.TRAIN),
+        ("loading the model weights", Phase.LOAD),
+        ("Epoch(val) [3][10/20] loss: 1", Phase.EVAL),
+        ("train_runtime: 12.3", Phase.DONE),
+    ],
+)
+def test_a_line_shows_the_phase(line, phase):
+    assert sight(line).phase is phase
+
+
+def test_a_bar_over_epochs_counts_epochs_and_a_restart_begins_its_rate_anew():
+    bars = [f"Epochs: 10%|#| {n}/10 [00:{10 * n:02d}<01:00, 10.0s/it]" for n in range(1, 5)]
+    far = follow(*bars)
+    assert (far.step, far.epoch, far.total_epochs) == (None, 4, 10)
+    again = follow("step 50/100", "step 51/100", "step 10/100", "step 11/100", "step 12/100", every_s=2)
+    assert (again.step, again.steps_per_sec) == (12, pytest.approx(0.5))
+    assert follow("Epoch 0.50 loss: 1", "Epoch 0.75 loss: 1").epoch == 0.75
+    assert follow("[1,0]<stdout>:100/1252 [==>......] - ETA: 357s - loss: 4.85").total_steps == 1252
