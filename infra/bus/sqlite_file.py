@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import time
 from collections import Counter, deque
@@ -215,6 +216,7 @@ class BusFile:
 
     def _connect_writer(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))  # jobs' environments are in it
         connection = self._connect()
         deadline = time.monotonic() + BUSY_TIMEOUT_S
         while True:  # changing the journal's mode does not wait for locks by itself

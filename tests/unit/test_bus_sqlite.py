@@ -249,3 +249,14 @@ async def test_expired_records_give_their_space_back(path: Path, bus: SqliteBus,
         await bus._expire()
     assert await total(bus) == (0, 40)
     assert await bus.file.read(pages) < before / 4
+
+
+async def test_only_its_owner_reads_the_file(tmp_path):
+    bus = SqliteBus(tmp_path / "bus.db", SystemClock())
+    await bus.start()
+    try:
+        await bus.identity()
+        for path in tmp_path.iterdir():
+            assert path.stat().st_mode & 0o077 == 0, path
+    finally:
+        await bus.stop()
