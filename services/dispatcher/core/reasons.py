@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from schedmate.schemas.reasons import Reason
@@ -53,18 +54,28 @@ def why(state: PoolState, job: Job, *, ahead: int | None = None, with_counterfac
 
 
 def _behind(ahead: int | None) -> str:
-    return "it would fit; earlier jobs go first" if ahead is None else f"it would fit; {ahead} earlier jobs go first"
+    if ahead == 0:
+        return "it would fit; it is the next to be placed"
+    return f"it would fit; {'' if ahead is None else f'{ahead} '}earlier job{'' if ahead == 1 else 's'} go{'es' if ahead == 1 else ''} first"
 
 
 def _at_limit(state: PoolState, job: Job) -> Why:
-    limit = state.config.tenant_limit(job.tenant)
+    limit = state.config.tenant_limit(job.tenant) or 0
+    if job.gpus_total > limit:  # the limit was lowered after it had been admitted
+        return Why(
+            Reason.EXCEEDS_POOL_LIMITS,
+            f"the limit of tenant {job.tenant} is {limit} GPUs by now; the job needs {job.gpus_total}",
+            "starts only when the limit is raised",
+        )
     used = state.tenant_gpus.get(job.tenant, 0)
-    return Why(
-        Reason.TENANT_GPU_LIMIT,
-        f"tenant {job.tenant} holds {used} of its {limit} GPUs; the job needs {job.gpus_total}",
-        "starts when jobs of the tenant end",
-        tuple(j.id for j in _running(state) if j.tenant == job.tenant)[:WAITS_FOR_MAX],
-    )
+    detail = f"tenant {job.tenant} holds {used} of its {limit} GPUs; the job needs {job.gpus_total}"
+    ended: list[Job] = []
+    for running in _by_expected_end(state, [j for j in _running(state) if j.tenant == job.tenant]):
+        ended.append(running)
+        used -= running.gpus_total
+        if used + job.gpus_total <= limit:
+            break
+    return _told(state, Why(Reason.TENANT_GPU_LIMIT, detail), ended, "would be within the limit")
 
 
 def _request(job: Job) -> str:
@@ -90,13 +101,13 @@ def _never(state: PoolState, job: Job) -> Why:
             f"needs {_request(job)}; the pool has {kinds or 'no usable GPU'}",
             "starts when a node with such GPUs joins",
         )
-    held = [n.name for n in suitable if not n.schedulable and _usable(n, job) >= job.gpus]
+    held = [n for n in suitable if not n.schedulable and _usable(n, job) >= job.gpus]
     large = [n for n in suitable if _usable(n, job) >= job.gpus]
     if held and len(large) >= job.nodes:
         return Why(
             Reason.HELD_BY_CORDON,
-            f"needs {_request(job)}; {', '.join(held[:5])} would do but {'is' if len(held) == 1 else 'are'} cordoned or draining",
-            f"starts when {held[0]} is undrained",
+            f"needs {_request(job)}; {', '.join(f'{n.name} ({_standing(n)})' for n in held[:5])} would do",
+            f"starts when {held[0].name} takes jobs again",
         )
     largest = max(suitable, key=lambda n: (_usable(n, job), -n.order))
     return Why(
@@ -107,8 +118,17 @@ def _never(state: PoolState, job: Job) -> Why:
     )
 
 
+def _standing(node: Node) -> str:
+    if node.cordoned is not None:
+        return "cordoned"
+    if node.unreachable:
+        return "silent"
+    return "draining" if node.draining else "going away"
+
+
 def _usable(node: Node, job: Job) -> int:
-    return sum(1 for c in node.gpus.values() if _suits(c, job))
+    """Return the most GPUs of one class on the node that suit the job."""
+    return max(Counter(c for c in node.gpus.values() if _suits(c, job)).values(), default=0)
 
 
 def _suits(gpu_class: GpuClass, job: Job) -> bool:
@@ -116,7 +136,8 @@ def _suits(gpu_class: GpuClass, job: Job) -> bool:
 
 
 def _no_room(state: PoolState, job: Job, ahead: int | None, *, with_counterfactual: bool) -> Why:
-    suitable = [g for g in state.capacity.groups() if _suits(g.gpu_class, job)]
+    avoid = avoided(state, job)
+    suitable = [g for g in state.capacity.groups() if _suits(g.gpu_class, job) and g.node not in avoid]
     free_total = sum(len(g.free) for g in suitable)
     largest = max(suitable, key=lambda g: (len(g.free), -g.order))
     quarantined = [j for j in _running(state) if j.reason == Reason.STOP_TIMEOUT]
@@ -127,6 +148,8 @@ def _no_room(state: PoolState, job: Job, ahead: int | None, *, with_counterfactu
         reason = Reason.GPUS_QUARANTINED if quarantined else Reason.INSUFFICIENT_GPUS
         seen = f"the largest free is {len(largest.free)} on {largest.node}"
     detail = f"needs {_request(job)}; {seen}"
+    if avoid:
+        detail += f"; it keeps away from {', '.join(sorted(avoid))}, where it failed"
     if ahead:
         detail += f"; {ahead} earlier job{'s' if ahead != 1 else ''} wait{'s' if ahead == 1 else ''} too"
     if not with_counterfactual:
@@ -138,13 +161,21 @@ def _running(state: PoolState) -> list[Job]:
     return [j for j in state.jobs.values() if j.state in HOLDS_GPUS]
 
 
-def expected_end(job: Job) -> float | None:
-    """Return when a job that holds GPUs is expected to end, as far as advice tells."""
+def expected_end(state: PoolState, job: Job) -> float | None:
+    """Return when a job that holds GPUs is expected to end, as far as advice tells; not before now."""
+    if job.state is JobState.STOPPING:
+        return None if job.reason == Reason.STOP_TIMEOUT else max(job.since + state.config.stop_grace_s, state.at)
     if job.expected_end is not None:
-        return job.expected_end
+        return max(job.expected_end, state.at)
     if job.p50_s is not None:
-        return (job.started_at if job.started_at is not None else job.since) + job.p50_s
+        return max((job.started_at if job.started_at is not None else job.since) + job.p50_s, state.at)
     return None
+
+
+def _by_expected_end(state: PoolState, jobs: list[Job]) -> list[Job]:
+    """Order jobs: the earliest expected end first, those of which nothing is known last."""
+    ends = {j.id: expected_end(state, j) for j in jobs}
+    return sorted(jobs, key=lambda j: (ends[j.id] is None, ends[j.id] or 0.0, j.order))
 
 
 def _counterfactual(state: PoolState, job: Job, now: Why) -> Why:
@@ -152,41 +183,53 @@ def _counterfactual(state: PoolState, job: Job, now: Why) -> Why:
     avoid = avoided(state, job)
     groups = {g.order: g for g in state.capacity.groups() if _suits(g.gpu_class, job) and g.node not in avoid}
     free = {order: len(g.free) for order, g in groups.items()}
+    place = {order: (g.node, g.gpu_class[0]) for order, g in groups.items()}
     seat_of = {
         (g.node, index): order for order, g in groups.items() for index in _indices(state.nodes[g.node], g.gpu_class)
     }
-    ended: list[tuple[Job, set[int]]] = []
-    for running in sorted(_running(state), key=lambda j: (expected_end(j) is None, expected_end(j) or 0.0, j.order)):
-        touched = {seat_of[m.node, index] for m in running.members for index in m.gpus if (m.node, index) in seat_of}
-        for member in running.members:
-            for index in member.gpus:
-                if (member.node, index) in seat_of:
-                    free[seat_of[member.node, index]] += 1
-        if touched:
-            ended.append((running, touched))
-        chosen = [order for order, count in free.items() if count >= job.gpus]
-        if _enough(job, chosen, {o: (g.node, g.gpu_class[0]) for o, g in groups.items()}):
-            return _told(now, [j for j, orders in ended if orders & set(chosen)])
-    return now
+    ended: list[Job] = []
+    for running in _by_expected_end(state, _running(state)):
+        if _give(running, free, seat_of, 1):
+            ended.append(running)
+            if _enough(job, free, place):
+                break
+    for needless in list(ended):  # whoever may go on is not waited for
+        _give(needless, free, seat_of, -1)
+        if _enough(job, free, place):
+            ended.remove(needless)
+        else:
+            _give(needless, free, seat_of, 1)
+    return _told(state, now, ended, "would fit")
+
+
+def _give(job: Job, free: dict[int, int], seat_of: dict[tuple[str, int], int], sign: int) -> bool:
+    """Add a job's GPUs to what is free (or take them away again); False when none of them counts."""
+    seats = [seat_of[m.node, gpu] for m in job.members for gpu in m.gpus if (m.node, gpu) in seat_of]
+    for order in seats:
+        free[order] += sign
+    return bool(seats)
 
 
 def _indices(node: Node, gpu_class: GpuClass) -> list[int]:
     return [index for index, c in node.gpus.items() if c == gpu_class]
 
 
-def _enough(job: Job, chosen: list[int], place: dict[int, tuple[str, str]]) -> bool:
+def _enough(job: Job, free: dict[int, int], place: dict[int, tuple[str, str]]) -> bool:
     nodes: dict[str, set[str]] = {}
-    for order in chosen:
-        node, kind = place[order]
-        nodes.setdefault(kind, set()).add(node)
+    for order, count in free.items():
+        if count >= job.gpus:
+            node, kind = place[order]
+            nodes.setdefault(kind, set()).add(node)
     return any(len(names) >= job.nodes for names in nodes.values())
 
 
-def _told(now: Why, waits_for: list[Job]) -> Why:
-    ends = [expected_end(j) for j in waits_for]
+def _told(state: PoolState, now: Why, waits_for: list[Job], then: str) -> Why:
+    if not waits_for:
+        return now
+    ends = [expected_end(state, j) for j in waits_for]
     known = [e for e in ends if e is not None]
     at = max(known) if known and len(known) == len(ends) else None
     names = ", ".join(j.id for j in waits_for[:3]) + (f" and {len(waits_for) - 3} more" if len(waits_for) > 3 else "")  # noqa: PLR2004
     verb = "ends" if len(waits_for) == 1 else "end"
-    text = f"would fit when {'job' if len(waits_for) == 1 else 'jobs'} {names} {verb}"
+    text = f"{then} when {'job' if len(waits_for) == 1 else 'jobs'} {names} {verb}"
     return Why(now.reason, now.detail, text, tuple(j.id for j in waits_for[:WAITS_FOR_MAX]), at)
