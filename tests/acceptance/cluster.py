@@ -281,11 +281,12 @@ class Cluster:
         """Wait until these processes (all, without names) say that they are ready."""
         waited = [self.processes[name] for name in names] if names is not None else list(self.processes.values())
         try:
-            eventually_sync(lambda: all(process.ready() for process in waited), timeout_s)
+            eventually_sync(lambda: all(p.ready() for p in waited) or not all(p.living() for p in waited), timeout_s)
+            assert all(process.ready() for process in waited)
         except AssertionError:
             late = [process for process in waited if not process.ready()]
             told = "\n".join(f"--- {p.name} ({p.exit_code()}): {p.readiness()}\n{p.tail()}" for p in late)
-            raise AssertionError(f"not ready within {timeout_s} s: {told}") from None
+            raise AssertionError(f"not ready, or ended, within {timeout_s} s: {told}") from None
 
     def leader(self) -> str:
         """The name of the dispatcher that the lease document names."""

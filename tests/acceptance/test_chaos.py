@@ -1,13 +1,15 @@
 """Whatever dies, sleeps or goes away: every job ends exactly once, no GPU has two owners, no job two living attempts, nothing is left.
 
 SCHEDMATE_CHAOS_JOBS (500) short jobs run on 4 workers with 4 GPUs each, while every service and every worker is killed with SIGKILL
-at moments of the seed's choosing, workers and the leader sleep past their leases, and the broker and the store are killed once.
+at moments of the seed's choosing, workers and the leader sleep past their leases, the broker and the store are killed, frozen and restarted,
+and once everything dies at the same time.
 """
 
 from __future__ import annotations
 
 import os
 import random  # noqa: TID251 - the order of the faults is the seed's
+import signal
 import threading
 import time
 from collections import Counter, defaultdict
@@ -20,6 +22,7 @@ import pytest
 
 from schedmate.client import ApiError, Client, UnreachableError
 from schedmate.infra.servers.ports import HOST
+from schedmate.infra.servers.server import LocalServer
 from schedmate.schemas.codec import decode
 from schedmate.schemas.events import (
     JobAssigned,
@@ -49,6 +52,17 @@ ENDS = (JobSucceeded, JobFailed, JobCancelled, JobRejected)
 LONG_JOBS = 10  # of each of two batches: longer than a lease, so that a node that sleeps past it has something to lose
 LONG_S = LEASE_S + 12
 SLEEP_S = (LEASE_S + 8, LEASE_S + 12)
+#: What a job sees for itself, whatever the journals say: a lock on each of its GPUs and on its own member, held until its last process ends.
+LOCK = """
+held=3
+for gpu in $(echo "$CUDA_VISIBLE_DEVICES" | tr , ' '); do
+  eval "exec $held>>$LOCKS/$SCHEDMATE_NODE.gpu$gpu"
+  flock -n $held || echo "GPU $gpu of $SCHEDMATE_NODE: $SCHEDMATE_RUN_ID is not alone" >>"$LOCKS/violations"
+  held=$((held + 1))
+done
+exec 8>>"$LOCKS/$SCHEDMATE_JOB_ID.$SCHEDMATE_MEMBER"
+flock -n 8 || echo "$SCHEDMATE_JOB_ID.$SCHEDMATE_MEMBER: attempt $SCHEDMATE_ATTEMPT is not alone" >>"$LOCKS/violations"
+"""
 EXPECTED = {"good": {"SUCCEEDED"}, "long": {"SUCCEEDED"}, "bad": {"FAILED"}, "cancelled": {"CANCELLED", "SUCCEEDED"}}
 
 
@@ -58,6 +72,7 @@ class Load:
 
     url: str
     rng: random.Random
+    locks: Path
     kinds: dict[str, str] = field(default_factory=dict)  # job id -> kind
     lock: threading.Lock = field(default_factory=threading.Lock)
     open: int = 0
@@ -98,19 +113,26 @@ class Load:
     def _job(self, number: int) -> tuple[dict[str, object], str, float | None]:
         rng = self.rng
         if number % (JOBS // 2) < LONG_JOBS:
-            return {"name": "long", "script": f"sleep {LONG_S}", "gpus": 1, "retries": 0}, "long", None
+            long = {
+                "name": "long",
+                "script": f"{LOCK}sleep {LONG_S}",
+                "gpus": 1,
+                "retries": 0,
+                "env": {"LOCKS": str(self.locks)},
+            }
+            return long, "long", None
         kind = rng.choices(["good", "bad", "cancelled"], [0.8, 0.1, 0.1])[0]
         seconds = rng.uniform(0.5, 2.0)
         nodes = 2 if rng.random() < 0.12 else 1
         gpus = rng.choice([1, 1, 1, 2, 4]) if nodes == 1 else rng.choice([1, 2])
-        script = f"echo step 1/2; sleep {seconds:.2f}; echo step 2/2; exit {1 if kind == 'bad' else 0}"
+        script = f"{LOCK}echo step 1/2; sleep {seconds:.2f}; echo step 2/2; exit {1 if kind == 'bad' else 0}"
         job = {
             "name": f"chaos-{number % 20}",
             "script": script,
             "gpus": gpus,
             "nodes": nodes,
             "retries": 0,
-            "env": {"CHAOS": str(number)},
+            "env": {"LOCKS": str(self.locks)},
         }
         return job, kind, rng.uniform(0.0, 2.0) if kind == "cancelled" else None
 
@@ -155,7 +177,11 @@ class Faults:
         rest += [lambda: self.kill(c[rng.choice(["dispatcher-1", "dispatcher-2"])])]
         rest += [lambda: self.sleep(self._leader(), rng.uniform(1.5, 2.5) * LEADER_LEASE_S)] * 2
         rest += [lambda p=p: self.sleep(c[p], rng.uniform(3.0, 8.0)) for p in ("ingest", "log-monitor")]
-        rest += [self.kill_broker, self.restart_broker, self.kill_store]
+        rest += [self.kill_broker, self.restart_broker, self.kill_store, self.kill_everything]
+        rest += [
+            lambda: self.freeze(c.kafka, rng.uniform(2.0, 6.0)),
+            lambda: self.freeze(c.mongo, rng.uniform(2.0, 6.0)),
+        ]
         rng.shuffle(calm)
         rng.shuffle(rest)
         rest.insert(len(rest) // 2, self.sleep_with_a_long_job)
@@ -222,6 +248,28 @@ class Faults:
         time.sleep(self.rng.uniform(0.5, 3.0))
         self.cluster.mongo.start()
 
+    def freeze(self, server: LocalServer, seconds: float) -> None:
+        """A server that answers nothing for a while, and then all at once."""
+        self.counts[f"freeze {server.name}"] += 1
+        groups = [pid for process in server.processes() if (pid := process.living_pid()) is not None]
+        for group in groups:
+            os.killpg(group, signal.SIGSTOP)
+        time.sleep(seconds)
+        for group in groups:
+            os.killpg(group, signal.SIGCONT)
+
+    def kill_everything(self) -> None:
+        """All services, all workers, the broker and the store at once; what runs stays with its supervisors."""
+        self.counts["kill everything"] += 1
+        for process in self.rng.sample(list(self.cluster.processes.values()), len(self.cluster.processes)):
+            process.kill()
+        self.cluster.kafka.kill()
+        self.cluster.mongo.kill()
+        self.cluster.kafka.start()
+        self.cluster.mongo.start()
+        for process in self.cluster.processes.values():
+            process.start()
+
     def revive(self) -> None:
         """Start again what ended by itself, as an orchestrator would, and remember it."""
         for process in self.cluster.processes.values():
@@ -240,9 +288,11 @@ def test_every_job_ends_exactly_once_whatever_dies(
     tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = random.Random(seed)
+    locks = tmp_path / "locks"
+    locks.mkdir()
     began = time.monotonic()
     with Cluster(tmp_path, workers=WORKERS, gpus=GPUS, lease_s=LEASE_S, leader_lease_s=LEADER_LEASE_S) as cluster:
-        load = Load(f"http://{HOST}:{cluster.api_port}", random.Random(rng.random()))
+        load = Load(f"http://{HOST}:{cluster.api_port}", random.Random(rng.random()), locks)
         faults = Faults(cluster, rng)
         with ThreadPoolExecutor(SUBMITTERS + 1) as pool:
             submitters = [pool.submit(load.submit_all) for _ in range(SUBMITTERS)]
@@ -267,6 +317,8 @@ def test_every_job_ends_exactly_once_whatever_dies(
     with capsys.disabled():
         print(f"\n{summary}")
     assert verdict.violations == []
+    assert len(list(locks.glob("*.gpu*"))) == WORKERS * GPUS, "every GPU was used, and its jobs looked for others on it"
+    assert not (locks / "violations").exists(), (locks / "violations").read_text()
     assert len(load.kinds) == JOBS
     assert {job: len(ends) for job, ends in decided.ends.items() if len(ends) != 1} == {}
     assert set(decided.ends) == set(load.kinds)
