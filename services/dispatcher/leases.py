@@ -65,9 +65,12 @@ class PoolLease:
     async def renew(self, held: Held) -> Held | None:
         """Make the document change; None when somebody else took it."""
         body = self._body(term=held.term, beat=held.beat + 1)
-        if not await self._store.replace(LEASES, self._pool, body, version=held.version):
-            return None
-        return Held(held.term, held.version + 1, held.beat + 1)
+        if await self._store.replace(LEASES, self._pool, body, version=held.version):
+            return Held(held.term, held.version + 1, held.beat + 1)
+        found = await self._store.get(LEASES, self._pool)  # a renewal whose acknowledgement was lost is still ours
+        if found is not None and found.body["holder"] == self._holder and found.body["term"] == held.term:
+            return Held(held.term, found.version, int(found.body["beat"]))
+        return None
 
     async def release(self, held: Held) -> None:
         """Let a standby take over at once; if somebody took it already, so be it."""

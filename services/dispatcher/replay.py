@@ -36,24 +36,28 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a replay came to."""
+    """What a replay came to. `other_versions` are those of the cores that recorded entries, where they are not ours."""
 
     entries: int
     decisions: int
     difference: Difference | None
+    other_versions: tuple[str, ...] = ()
 
 
 async def replay(store: Store, pool: str) -> Replay:
     """Decide every entry of a pool's log again, from its beginning, and stop at the first difference."""
     state = PoolState(pool, PoolConfig(), policy_named(PoolConfig().policy))
     entries = decisions = 0
+    others: dict[str, None] = {}
     async for entry in PoolLog(store, pool).entries(-1):
+        if entry.core_version != CORE_VERSION:
+            others[entry.core_version] = None
         difference = _compare(state, entry)
         if difference is not None:
-            return Replay(entries, decisions, difference)
+            return Replay(entries, decisions, difference, tuple(others))
         entries += 1
         decisions += len(entry.decisions)
-    return Replay(entries, decisions, None)
+    return Replay(entries, decisions, None, tuple(others))
 
 
 def _compare(state: PoolState, entry: Entry) -> Difference | None:
