@@ -161,10 +161,12 @@ def replay(
                 "equal": difference is None,
                 "difference": str(difference) if difference is not None else None,
                 "core_version": CORE_VERSION,
+                "other_versions": list(outcome.other_versions),
             }
         )
     elif difference is None:
-        typer.echo(f"{pool}: {outcome.decisions} decisions of {outcome.entries} entries, all equal")
+        others = f" (some recorded by core {', '.join(outcome.other_versions)})" if outcome.other_versions else ""
+        typer.echo(f"{pool}: {outcome.decisions} decisions of {outcome.entries} entries, all equal{others}")
     else:
         typer.echo(f"{pool}: {difference}")
     return 0 if difference is None else 1
