@@ -55,7 +55,7 @@ def _line(kind: str, fields: dict[str, object]) -> None:
 
 
 @app.command(name="dead-letters")
-def dead_letters(*, limit: Annotated[int, typer.Option(min=1, max=500)] = 100, json: Json = False) -> None:
+def dead_letters(*, limit: Annotated[int, typer.Option(min=1, max=200)] = 100, json: Json = False) -> None:
     """List records that could not be processed, newest first."""
     with Client.from_environment() as client:
         found = client.dead_letters(limit=limit)
