@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import json
+import os
 import random  # noqa: TID251 - the order of repeats is the seed's
+import subprocess
+import sys
 import tarfile
 import threading
 from collections import Counter, defaultdict
@@ -18,6 +22,7 @@ import pytest
 from schedmate.client import ApiError
 from schedmate.infra.bus.port import BusUnavailableError, Partition
 from schedmate.infra.clock import SystemClock
+from schedmate.infra.servers.ports import HOST
 from schedmate.schemas.codec import decode, encode
 from schedmate.schemas.events import READERS, DeadLettered, JobDecision, JobRequested
 from schedmate.schemas.ids import job_id
@@ -225,6 +230,16 @@ def test_a_request_that_could_not_be_accepted_is_sent_back_once_what_it_lacked_i
     assert cluster.client.job(answer.job_id).state.value == "SUCCEEDED"
 
 
+def command_line(cluster: Cluster, *arguments: str) -> str:
+    environment = {**os.environ, "SCHEDMATE_API": f"http://{HOST}:{cluster.api_port}"}
+    program = [sys.executable, "-c", "from schedmate.cli import main; main()"]
+    done = subprocess.run(
+        [*program, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_a_record_that_is_still_poison_comes_back_as_another_letter_that_counts(cluster: Cluster) -> None:
     cluster.publish(Record("schedmate.estimates", b"still-poison", b"no event", ()))
 
@@ -248,7 +263,7 @@ def test_a_record_that_is_still_poison_comes_back_as_another_letter_that_counts(
         ),
         30,
     )
-    answer = cluster.client.resend(view.id)
-    assert (answer.topic, answer.resends) == ("schedmate.estimates", 1)
+    told = json.loads(command_line(cluster, "events", "resend", view.id, "--json"))
+    assert (told["topic"], told["resends"]) == ("schedmate.estimates", 1)
     again = eventually_sync(lambda: found if len(found := letters()) == 2 else None, 30)
     assert [dict(one.original_headers).get("schedmate-resent") for one in again] == [None, "1"]
