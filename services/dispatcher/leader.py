@@ -154,11 +154,7 @@ class PoolLeader:
         for seq, records in recovered.unpublished:  # unchanged, before anything new
             await self._publisher.put(seq, records)
         await self._publisher.put(*opening)
-        self._identity = await self._bus.identity()
-        offsets, notes = await self._starting_offsets(recovered)
-        self._next = dict(offsets)
-        self._reader = self._bus.reader(offsets)
-        await self._reader.start()
+        notes = await self._connect(recovered)
         if self._identity != recovered.bus:
             await self._enter(Gathered([i.Tick()]))  # from now on the log's offsets are those of this bus
         for start in range(0, len(notes), self._settings.batch_max):
@@ -168,6 +164,20 @@ class PoolLeader:
                 self._liveness.expect(node.name, node.session, node.lease_s)
         while not stop.is_set():
             await self._turn()
+
+    async def _connect(self, recovered: Recovered) -> list[i.Input]:
+        """Read on from where the log stands, as soon as the bus answers; return what reconciliation adds."""
+        while True:
+            try:
+                self._identity = await self._bus.identity()
+                offsets, notes = await self._starting_offsets(recovered)
+                self._reader = self._bus.reader(offsets)
+                await self._reader.start()
+            except BusUnavailableError as error:
+                await self._without_bus(error)
+                continue
+            self._next = dict(offsets)
+            return notes
 
     async def _open_term(self, recovered: Recovered) -> tuple[int, list[Record]]:
         """Append an entry before anything else: from now on a deposed leader's next append collides."""

@@ -47,7 +47,10 @@ class EntryPublisher:
         """Publish what was put, for ever; remember how far now and then."""
         while True:
             try:
-                seq, records = await asyncio.wait_for(self._waiting.get(), _REMEMBERED_EVERY_S)
+                async with asyncio.timeout(
+                    _REMEMBERED_EVERY_S
+                ):  # wait_for may swallow a cancel that comes with an item
+                    seq, records = await self._waiting.get()
             except TimeoutError:
                 await self._remember()
                 continue

@@ -41,14 +41,6 @@ READ = set(intake.TOPICS)
 SPEC = JobSpec(
     name="j", command=("x",), tenant="team-a", user="ann", pool="default", gpus=2, gpu_memory_gib=40, time_limit_s=60
 )
-    "job_id": "j",
-    "pool": "default",
-    "run_id": run_id("j", 1),
-    "attempt": 1,
-    "member": 0,
-    "node": "n1",
-    "session": 7,
-}
 INTO: dict[type[e.Event], type[i.Input]] = {
     e.JobSubmitted: i.JobArrived, e.JobCancelRequested: i.CancelRequested, e.NodeDrainRequested: i.NodeCommanded,
     e.NodeUndrainRequested: i.NodeCommanded, e.NodeCordonRequested: i.NodeCommanded, e.NodeDeathDeclared: i.NodeCommanded,

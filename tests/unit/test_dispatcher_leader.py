@@ -10,7 +10,8 @@ import pytest
 
 from schedmate.infra.bus.memory import MemoryBus
 from schedmate.infra.bus.partitioner import partition_of
-from schedmate.infra.bus.port import Partition
+from schedmate.infra.bus.port import BusUnavailableError, Partition
+from schedmate.infra.clock import SystemClock
 from schedmate.infra.store.faults import Fault
 from schedmate.infra.store.memory import MemoryStore
 from schedmate.schemas import events as e
@@ -19,7 +20,8 @@ from schedmate.schemas.job import JobSpec
 from schedmate.schemas.topology import topology
 from schedmate.schemas.wire import Record
 from schedmate.services.dispatcher.core import fold as folding
-from schedmate.services.dispatcher.core.inputs import EstimateArrived
+from schedmate.services.dispatcher.core import step as stepping
+from schedmate.services.dispatcher.core.inputs import EstimateArrived, ProgressArrived
 from schedmate.services.dispatcher.log import AppendCollisionError, DeposedError, Entry, PoolLog
 from schedmate.services.dispatcher.replay import replay
 from tests.leading import CLOCK, World
@@ -319,3 +321,140 @@ async def test_a_change_of_the_pools_settings_is_taken_over_and_recorded(world: 
     await world.store.put("pool_config", "default", {})
     await world.until("schedmate.assignments", e.MemberAssigned, 3)
     assert (await replay(world.store, "default")).difference is None
+
+
+async def test_what_was_read_is_folded_though_the_bus_stops_answering_right_after(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await world.leader()
+    await world.report()
+    await world.until("schedmate.decisions", e.NodeJoined)
+    leader = made.leaders["default"]
+    bounds, failures = world.bus.bounds, 3
+
+    async def fails(partitions: Any) -> Any:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise BusUnavailableError("the bus does not answer")
+        return await bounds(partitions)
+
+    monkeypatch.setattr(world.bus, "bounds", fails)
+    for n in range(3):
+        await world.submit(f"j{n}")
+        await eventually(lambda n=n: leader.state is not None and f"j{n}" in leader.state.jobs)
+    await eventually(lambda: failures < 0 and leader.ready)
+
+
+async def test_any_number_of_inputs_that_break_the_core_in_one_batch_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, decide = folding._HANDLERS[EstimateArrived], stepping.decide
+
+    def bad(state: Any, value: Any) -> None:
+        if value.job == "evil":
+            raise ZeroDivisionError("a bug in the fold")
+        good(state, value)
+
+    def worse(state: Any) -> Any:
+        if any(job.tenant == "evil" for job in state.jobs.values()):
+            raise ZeroDivisionError("a bug in deciding")
+        return decide(state)
+
+    monkeypatch.setitem(folding._HANDLERS, EstimateArrived, bad)
+    monkeypatch.setattr(stepping, "decide", worse)
+    await world.report()
+    for n in range(3):  # at-least-once: the same again and again
+        await world.say(e.RunTimeEstimated(job_id="evil", pool="default", revision=1, basis=e.EstimateBasis.UNKNOWN))
+        await world.submit(f"evil{n}", tenant="evil")
+    await world.submit("j1")
+    await world.leader()
+    letters = await world.until("schedmate.dead-letters", e.DeadLettered, 6)
+    assert {x.original_topic for x in letters} == {"schedmate.estimates", "schedmate.jobs"}
+    await world.until("schedmate.assignments", e.MemberAssigned, 1, lambda x: x.job_id == "j1")
+    assert (await replay(world.store, "default")).difference is None
+
+
+async def test_a_recovery_that_takes_longer_than_the_lease_keeps_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await world.leader("d1")
+    await world.report()
+    await world.submit("j1")
+    await world.until("schedmate.assignments", e.MemberAssigned)
+    await world.kill(first)
+    entries = PoolLog.entries
+
+    async def slow(self: PoolLog, *given: Any) -> AsyncIterator[Entry]:
+        async for entry in entries(self, *given):
+            await asyncio.sleep(0.4)
+            yield entry
+
+    monkeypatch.setattr(PoolLog, "entries", slow)
+    second = await world.dispatcher("d2")
+    third = await world.dispatcher("d3")
+    ready = await eventually(lambda: [x for x in (second, third) if x.leaders and x.leaders["default"].ready], 20)
+    assert len(ready) == 1
+    assert ready[0].leaders["default"].held.term == 2  # nobody took it over in between
+
+
+async def test_a_term_is_opened_before_the_bus_answers(world: World) -> None:
+    first = await world.leader("d1")
+    await world.report()
+    await world.submit("j1")
+    await world.until("schedmate.assignments", e.MemberAssigned)
+    await world.kill(first)
+    second = await world.dispatcher("d2")
+    world.bus.faults.unavailable = True
+    log = PoolLog(world.store, "default")
+
+    async def opened() -> list[Entry]:
+        return [x async for x in log.entries(-1) if x.term == 2]
+
+    [opening, *_] = await eventually(opened)
+    with pytest.raises(DeposedError):
+        await log.append(Entry("default", opening.seq, 1, 1.0, "d1", (), {}, {}, "bus", ()))
+    assert not second.ready()["caught_up"]
+    world.bus.faults.unavailable = False
+    await eventually(lambda: second.ready()["caught_up"] and second.leaders)
+
+
+async def test_progress_that_says_nothing_new_stays_out_of_the_log(world: World) -> None:
+    made = await world.leader()
+    await world.report()
+    await world.submit("j1")
+    await world.until("schedmate.assignments", e.MemberAssigned)
+    await world.started("j1")
+    await world.until("schedmate.decisions", e.JobStarted)
+    for eta in (1000.0, 999.0, 1001.0, 998.0, 4000.0):
+        await world.say(
+            e.ProgressObserved(
+                job_id="j1", pool="default", run_id=run_id("j1", 1), attempt=1, member=0, log_offset=9, eta_s=eta
+            )
+        )
+    state = made.leaders["default"].state
+    assert state is not None
+    await eventually(lambda: (state.jobs["j1"].expected_end or 0.0) > CLOCK.now() + 3000)
+    log = PoolLog(world.store, "default")
+    told = [x.remaining_s async for entry in log.entries(-1) for x in entry.inputs if isinstance(x, ProgressArrived)]
+    assert (told[0], told[-1]) == (1000.0, 4000.0)
+    batches = [[x for x in entry.inputs if isinstance(x, ProgressArrived)] async for entry in log.entries(-1)]
+    assert sum(bool(batch) for batch in batches) <= 2  # what came in one batch may stand together
+
+
+async def test_an_earlier_leaders_clock_that_was_ahead_stops_no_timer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = SystemClock.now
+    monkeypatch.setattr(SystemClock, "now", lambda self: now(self) + 3600.0)
+    first = await world.leader("d1", policy="fifo")
+    await world.store.put("pool_config", "default", {"start_timeout_s": 1.0})
+    await world.report()
+    await world.until("schedmate.decisions", e.NodeJoined)
+    await world.kill(first)
+    monkeypatch.setattr(SystemClock, "now", now)
+    await world.leader("d2")
+    await world.submit("j1")
+    await world.until("schedmate.assignments", e.MemberAssigned)
+    [stopping] = await world.until("schedmate.decisions", e.JobStopping)  # after a second, not after an hour
+    assert stopping.reason == "START_TIMEOUT"
