@@ -13,6 +13,7 @@ from schedmate.infra.clock import Clock
 from schedmate.infra.processes.port import ExitStatus, MemberKey
 from schedmate.infra.telemetry import names
 from schedmate.infra.telemetry.metrics import Metrics
+from schedmate.infra.telemetry.tracing import trace_id
 from schedmate.schemas.events import ExitCause, MemberAssigned, RefusalCause
 from schedmate.services.worker.announcements import Snapshot, run_exited, run_refused, run_reports, run_started
 from schedmate.services.worker.fence import Place, Standing
@@ -262,4 +263,5 @@ def _about(member: Member) -> dict[str, Any]:
         "run_id": assigned.run_id,
         "member": assigned.member,
         "gpus": list(assigned.gpus),
+        "trace_id": trace_id(member.traceparent),  # a run goes on long after the span that began it
     }
