@@ -173,6 +173,11 @@ class Faults:
             lambda: self.kill(c["ingest"]),
             lambda: self.kill(c["log-monitor"]),
         ]
+        rest += [
+            lambda: self.restart(rng.choice(c.workers)),
+            lambda: self.restart(self._leader()),
+            lambda: self.restart(c["ingest"]),
+        ]
         rest += [lambda: self.kill(self._leader())] * 2
         rest += [lambda: self.kill(c[rng.choice(["dispatcher-1", "dispatcher-2"])])]
         rest += [lambda: self.sleep(self._leader(), rng.uniform(1.5, 2.5) * LEADER_LEASE_S)] * 2
@@ -207,6 +212,14 @@ class Faults:
         process.kill()
         self.counts[f"kill {process.service}"] += 1
         time.sleep(self.rng.uniform(0.0, 2.0))
+        process.start()
+
+    def restart(self, process: ServiceProcess) -> None:
+        """SIGTERM, as an update would: it drains, and its runs stay with their supervisors."""
+        if process.name in self._busy:
+            return
+        self.counts[f"restart {process.service}"] += 1
+        process.terminate()
         process.start()
 
     def sleep(self, process: ServiceProcess, seconds: float) -> None:
