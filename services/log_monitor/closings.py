@@ -22,6 +22,7 @@ from schedmate.infra.telemetry.tracing import current_traceparent, span_from
 from schedmate.schemas.events import Event, NodeFaultObserved
 from schedmate.schemas.wire import Envelope
 from schedmate.services.log_monitor import work
+from schedmate.services.log_monitor.failures.rules import load_rules
 from schedmate.services.log_monitor.handlers import SOURCE, JobLocks
 from schedmate.services.log_monitor.node_faults import (
     NodeFailure,
@@ -30,7 +31,6 @@ from schedmate.services.log_monitor.node_faults import (
     read_failures,
     with_failure,
 )
-from schedmate.services.log_monitor.rules import load_rules
 from schedmate.services.log_monitor.tracker import (
     Closed,
     Tuning,
@@ -192,7 +192,7 @@ class Closings:
         return self._clock.monotonic() + wait_s
 
     async def _verdict(self, job: JobTrack, attempt: int, members: Sequence[MemberTrack]) -> Closed | None:
-        nodes = {m.node for m in members if any(self._is_hardware(rule) for rule in m.matches)}
+        nodes = {m.node for m in members if any(self._is_hardware(rule) for rule in m.digest.hits)}
         failures = {node: await self._failures(node) for node in sorted(nodes)}
         return work.tracker(self._tuning).close(
             job,
@@ -228,7 +228,7 @@ class Closings:
             category=event.category,
             confidence=event.confidence,
         )
-        if verdict.culprit_node is not None and job.tenant is not None:
+        if verdict.hardware and verdict.culprit_node is not None and job.tenant is not None:
             ended = max((m.exit.ended_at for m in members if m.exit is not None), default=self._clock.now())
             await self._remember(verdict.culprit_node, NodeFailure(event.run_id, job.tenant, event.category, ended))
 

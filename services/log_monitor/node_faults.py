@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from schedmate.schemas.events import NodeFaultObserved
-from schedmate.services.log_monitor.rules import Rule, Rules
+from schedmate.services.log_monitor.failures.rules import Rule, Rules
 
 FAULTS_PER_NODE_MAX: Final = 50
 NODES_MAX: Final = 10_000
 FAILURES_PER_NODE_MAX: Final = 20
+_SOURCES: Final = {"kernel": "kernel", "nvml": "node"}
 
 
 class NodeFaults:
@@ -41,7 +42,7 @@ def rule_of_fault(fault: NodeFaultObserved, rules: Rules) -> Rule | None:
     """Return the rule for what a node says, when it is a fault of the node itself."""
     rule = rules.of_xid(fault.xid) if fault.xid is not None else None
     if rule is None:
-        rule = next((r for r in rules.match(fault.text) if r.node), None)
+        rule = next((r for r in rules.match(fault.text, _SOURCES[fault.origin]) if r.node), None)
     return rule if rule is not None and rule.node else None
 
 

@@ -23,17 +23,16 @@ from schedmate.schemas.events import (
     RunExited,
 )
 from schedmate.services.log_monitor.diagnosis import Verdict, diagnose
+from schedmate.services.log_monitor.failures.rules import Rules
 from schedmate.services.log_monitor.formats import sight
 from schedmate.services.log_monitor.lines import Line, flush, push
 from schedmate.services.log_monitor.node_faults import NodeFailure, NodeFaults
 from schedmate.services.log_monitor.progress import Snapshot, fold, snapshot
-from schedmate.services.log_monitor.rules import Rules
 from schedmate.services.log_monitor.tracks import (
     Closing,
     Emission,
     Exit,
     JobTrack,
-    Match,
     MemberTrack,
     RunTrack,
     Table,
@@ -45,7 +44,7 @@ from schedmate.services.log_monitor.tracks import (
     save_member,
 )
 
-MATCH_TEXT_MAX: Final = 400
+DETAIL_MAX: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +124,7 @@ class Tracker:
             return Closed(None, None)
         verdict = diagnose(
             members,
+            attempt=attempt,
             rules=self._rules,
             faults=faults,
             failures=failures,
@@ -212,17 +212,7 @@ class Tracker:
         seen = sight(line.text)
         if seen is not None:
             fold(track.progress, seen, at)
-        for rule in self._rules.match(line.text):
-            known = track.matches.get(rule.id)
-            stale = (
-                known is not None
-                and rule.survives is not None
-                and track.progress.sightings - known.sightings > rule.survives
-            )
-            if known is None or stale:
-                track.matches[rule.id] = Match(
-                    line=line.number, text=line.text[:MATCH_TEXT_MAX], sightings=track.progress.sightings
-                )
+        track.digest.take(line.text, line.number, self._rules)
 
     def _finish_member(self, track: MemberTrack, at: float) -> None:
         for line in flush(track.feed):
@@ -316,7 +306,9 @@ def _diagnosed(job: JobTrack, attempt: int, run: RunTrack, verdict: Verdict) -> 
         node_evidence=verdict.node_evidence,
         resume_from=verdict.resume_from,
         proposed_change=verdict.proposed_change,
+        work_was_complete=verdict.work_was_complete,
         confidence=verdict.confidence,
+        source=verdict.source,
     )
 
 
@@ -359,7 +351,7 @@ def _exit_of(event: RunExited) -> Exit:
         log_bytes=event.log_bytes,
         started_at=event.started_at,
         ended_at=event.ended_at,
-        detail=event.detail[:MATCH_TEXT_MAX],
+        detail=event.detail[:DETAIL_MAX],
     )
 
 

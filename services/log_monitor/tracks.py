@@ -7,19 +7,12 @@ from typing import Final, Protocol
 from pydantic import BaseModel, Field
 
 from schedmate.schemas.events import ExitCause
+from schedmate.services.log_monitor.failures.digest import Digest
 from schedmate.services.log_monitor.lines import Feed
 from schedmate.services.log_monitor.progress import Hints, Progress
 
 VERSION: Final = 1
 RUNS_MAX: Final = 4
-
-
-class Match(BaseModel):
-    """The earliest line that showed a cause, and how much progress had been seen by then."""
-
-    line: int | None
-    text: str
-    sightings: int
 
 
 class Emission(BaseModel):
@@ -61,7 +54,7 @@ class MemberTrack(BaseModel):
     node: str
     feed: Feed = Field(default_factory=Feed)
     progress: Progress = Field(default_factory=Progress)
-    matches: dict[str, Match] = Field(default_factory=dict)
+    digest: Digest = Field(default_factory=Digest)
     emission: Emission | None = None
     exit: Exit | None = None
 

@@ -8,7 +8,7 @@ from functools import cache
 
 from schedmate.infra.telemetry.redaction import redact
 from schedmate.schemas.events import Event
-from schedmate.services.log_monitor.rules import load_rules
+from schedmate.services.log_monitor.failures.rules import load_rules
 from schedmate.services.log_monitor.tracker import Outcome, Tracker, Tuning
 
 

@@ -6,31 +6,35 @@ import time
 
 import pytest
 
+from schedmate.services.log_monitor.failures.categories import load_categories
+from schedmate.services.log_monitor.failures.rules import TEXT_MAX, load_rules
 from schedmate.services.log_monitor.formats import sight
-from schedmate.services.log_monitor.rules import TEXT_MAX, load_rules
 
 RULES = load_rules()
 EXAMPLES = [(rule, text) for rule in RULES.rules for text in rule.examples]
 COUNTEREXAMPLES = [(rule, text) for rule in RULES.rules for text in rule.counterexamples]
 
 
-def test_at_least_fifteen_causes_have_rules_with_examples_and_counterexamples():
-    assert len({rule.category for rule in RULES.rules}) >= 15
+def test_each_of_the_forty_four_causes_has_a_rule_with_examples_and_counterexamples():
+    assert len(load_categories()) == 44
+    assert {rule.category for rule in RULES.rules} - {"UNKNOWN"} == set(load_categories())
     assert all(rule.examples and rule.counterexamples for rule in RULES.rules)
 
 
 @pytest.mark.parametrize(("rule", "text"), EXAMPLES, ids=[f"{r.id}-{i}" for i, (r, _) in enumerate(EXAMPLES)])
 def test_a_rule_recognises_its_examples_and_none_outranks_it(rule, text):
-    matched = RULES.match(text)
-    assert rule in matched
-    assert min(matched, key=lambda r: r.tier).category == rule.category
+    for source in rule.where:
+        matched = RULES.match(text, source)
+        assert rule in matched
+        causes = [r for r in matched if r.role == rule.role]
+        assert min(causes, key=lambda r: r.tier).category == rule.category
 
 
 @pytest.mark.parametrize(
     ("rule", "text"), COUNTEREXAMPLES, ids=[f"{r.id}-{i}" for i, (r, _) in enumerate(COUNTEREXAMPLES)]
 )
 def test_a_rule_refuses_its_counterexamples(rule, text):
-    assert not rule.matches(text)
+    assert all(rule not in RULES.match(text, source) for source in rule.where)
 
 
 @pytest.mark.parametrize(
