@@ -271,6 +271,9 @@ LOG_SEQ: Final = MetricName(
 REFUSED_INPUTS: Final = MetricName(
     "schedmate_refused_inputs_total", "counter", "Inputs that the fold refused.", ("pool",)
 )
+REPEATED_INPUTS: Final = MetricName(
+    "schedmate_repeated_inputs_total", "counter", "Inputs that were recognised as repeats, or came too late.", ("pool",)
+)
 JOB_WAIT_S: Final = MetricName(
     "schedmate_job_wait_seconds", "histogram", "From a job's queueing to its start.", ("pool",), "seconds", _LONG_S
 )
@@ -341,7 +344,7 @@ METRICS_DROPPED: Final = MetricName(
 METRICS: Final[tuple[MetricName, ...]] = (
     READY, BUS_LAG, BUS_PUBLISHED, BUS_ERRORS, RUNNER_IN_FLIGHT, RUNNER_HANDLED, RUNNER_RETRIES, RUNNER_HANDLE_S, RUNNER_REBALANCES,
     DEAD_LETTERS, HTTP_REQUESTS, HTTP_REQUEST_S, JOBS_ACCEPTED, JOBS_REFUSED, OUTBOX_JOBS, QUEUE_DEPTH, JOBS, DECISIONS_TOTAL, DECIDE_S,
-    BATCH_INPUTS, APPEND_S, LEADING, TERM_NUMBER, LOG_SEQ, REFUSED_INPUTS, JOB_WAIT_S, JOB_RUN_S, GPUS, NODES, RUNS, RUN_ENDS,
+    BATCH_INPUTS, APPEND_S, LEADING, TERM_NUMBER, LOG_SEQ, REFUSED_INPUTS, REPEATED_INPUTS, JOB_WAIT_S, JOB_RUN_S, GPUS, NODES, RUNS, RUN_ENDS,
     RUN_REFUSALS, LEASE_LEFT_S, GPU_UTILISATION, GPU_MEMORY_BYTES, LOG_SHIPPED, LOG_GAPS, ANALYSES, ANALYSIS_S, ESTIMATES, TRACKERS,
     PROGRESS, DIAGNOSES, STORE_CALLS, STORE_CALL_S, LLM_CALLS, LLM_CALL_S, LLM_TOKENS, METRICS_DROPPED,
 )  # fmt: skip

@@ -29,6 +29,8 @@ class Figures:
         for decision in entry.decisions:
             if isinstance(decision, Moved):
                 self._job(decision, state)
+        if state.repeats:
+            self._metrics.count(names.REPEATED_INPUTS, state.repeats, pool=self._pool)
         if entry.refused:
             self._metrics.count(names.REFUSED_INPUTS, len(entry.refused), pool=self._pool)
 

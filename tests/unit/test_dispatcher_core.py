@@ -46,6 +46,19 @@ def test_a_repeat_of_any_input_changes_nothing() -> None:
     assert p.state_of("j1") == "SUCCEEDED"
 
 
+def test_repeats_are_counted() -> None:
+    p = pool()
+    p.step(arrived("j1"), arrived("j1"))
+    assert p.state.repeats == 1
+    p.start("j1")
+    assert p.state.repeats == 0
+    p.start("j1")
+    assert p.state.repeats == 1
+    p.exit("j1")
+    p.step(i.MemberExited("j1", 1, 0, "n1", 1, "exited", 0, None, None, p.now), arrived("j1"))
+    assert p.state.repeats == 2
+
+
 def test_an_exit_that_comes_before_its_start_counts() -> None:
     p = pool()
     p.step(arrived("j1"))

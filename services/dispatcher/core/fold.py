@@ -82,6 +82,7 @@ def _forget_cancels(state: PoolState, bound: int) -> None:
 
 def _arrived(state: PoolState, value: JobArrived) -> None:
     if value.job in state.jobs or value.job in state.ended:
+        state.repeats += 1
         return
     if value.gpus < 1 or value.nodes < 1 or value.retries < 0 or value.gpu_memory_mib < 0:
         raise FoldError(f"job {value.job} asks for an impossible size")
@@ -118,6 +119,8 @@ def _cancel(state: PoolState, value: CancelRequested) -> None:
         if job.cancel_by is None:
             job.cancel_by = value.by
             state.touch(job)
+        else:
+            state.repeats += 1
     elif value.job not in state.ended and value.job not in state.cancels and state.config.early_max > 0:
         _forget_cancels(state, state.config.early_max - 1)
         state.cancels[value.job] = value.by
@@ -151,6 +154,8 @@ def _started(state: PoolState, value: MemberStarted) -> None:
         member.started_at = value.at
         member.session = value.session
         state.touch(state.jobs[value.job])
+    else:
+        state.repeats += 1
 
 
 def _exited(state: PoolState, value: MemberExited) -> None:
@@ -169,6 +174,8 @@ def _exited(state: PoolState, value: MemberExited) -> None:
             started_at=value.started_at,
             ended_at=value.ended_at,
         )
+    else:
+        state.repeats += 1
 
 
 def _end(
@@ -446,6 +453,7 @@ def _estimate(state: PoolState, value: EstimateArrived) -> None:
         return
     job = state.jobs.get(value.job)
     if job is None or value.revision <= job.estimate_revision:
+        state.repeats += 1
         return
     job.estimate_revision = value.revision
     job.p10_s, job.p50_s, job.p90_s, job.basis = value.p10_s, value.p50_s, value.p90_s, value.basis
@@ -473,6 +481,8 @@ def _diagnosis(state: PoolState, value: DiagnosisArrived) -> None:
     if job is not None and current and (job.diagnosis is None or job.diagnosis.attempt != value.attempt):
         job.diagnosis = value
         state.touch(job)
+    else:
+        state.repeats += 1
 
 
 # --- the rest ---

@@ -178,6 +178,7 @@ class PoolState:
         self.pass_epoch = -1
         self.timers: list[tuple[float, str]] = []
         self.suspecting: dict[str, None] = {}  # jobs that may have suspects: few, where `jobs` may be many
+        self.repeats = 0  # inputs of the current entry that said nothing new: repeats, or too late
         self.ended_now: dict[str, Job] = {}  # jobs that ended in the current entry
         self.before: dict[int, str] = {}  # place of a decision in the current entry -> the job's state before it
         self.dirty_jobs: dict[str, None] = {}

@@ -70,6 +70,7 @@ def begin(state: PoolState, at: float) -> None:
     """Open the next entry at this time."""
     state.seq += 1
     state.at = max(state.at, at)
+    state.repeats = 0
     state.ended_now.clear()
     state.before.clear()
 
