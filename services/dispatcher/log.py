@@ -19,7 +19,6 @@ ENTRIES: Final = "pool_log"
 SNAPSHOTS: Final = "pool_snapshots"
 PUBLISHED: Final = "pool_published"
 SNAPSHOT_PART_BYTES: Final = 4 * 1024 * 1024
-ENTRY_BYTES_MAX: Final = 4 * 1024 * 1024  # far below the store's document limit
 SNAPSHOTS_KEPT: Final = 2
 _PAGE: Final = 200
 _SEQ_END: Final = 10**12

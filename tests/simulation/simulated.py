@@ -204,11 +204,11 @@ class SimulatedNode:
         report_no, next_report = 0, 0.0
         while True:
             try:
-                if disk.processes and deadline != float("-inf") and clock.monotonic() >= deadline:
-                    disk.session += 1  # the lease lapsed: whatever ran is dead
-                    deadline = float("-inf")
                 batch = await reader.poll(200, 0.5)
-                await self._apply(bus, batch)
+                if deadline != float("-inf") and clock.monotonic() >= deadline:
+                    disk.session += 1  # the lease lapsed: whatever ran is dead, and what was meant for it is stale
+                    deadline = float("-inf")
+                await self._apply(bus, batch, deadline)
                 await self._announce(bus)
                 if clock.monotonic() >= next_report:
                     report_no += 1
@@ -223,7 +223,7 @@ class SimulatedNode:
             except BusUnavailableError:
                 await asyncio.sleep(0.5)
 
-    async def _apply(self, bus: Any, batch: Any) -> None:  # noqa: C901 - one arm a step
+    async def _apply(self, bus: Any, batch: Any, deadline: float) -> None:  # noqa: C901 - one arm a step
         disk, clock = self.disk, self.world.clock
         if not batch:
             return
@@ -247,12 +247,15 @@ class SimulatedNode:
                     now = clock.monotonic()
                     key = (assigned.run_id, assigned.member)
                     length, code = self.world.program(assigned)
-                    process = Process(assigned, trace, now, now + length, code, now + LEASE_S / 2)
+                    process = Process(assigned, trace, now, now + length, code, deadline)
                     disk.ever.add(key)
                     disk.processes[key] = process
-                    disk.history.append(process)
-                    if grace is not None:
+                    if grace is not None:  # stopped in the batch that told of it: never started
                         process.end(now, e.ExitCause.STOPPED, None)
+                    elif now >= deadline:  # its supervisor looks at the deadline before it starts anything
+                        process.end(now, e.ExitCause.LEASE_EXPIRED, None)
+                    else:
+                        disk.history.append(process)
                 case Refuse(assigned, trace, cause, detail):
                     event = e.RunRefused(
                         job_id=assigned.job_id, pool=POOL, run_id=assigned.run_id, attempt=assigned.attempt, member=assigned.member,
