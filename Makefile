@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile
 NODE_MODULES := infra/asyncapi/node_modules/.package-lock.json
 
-.PHONY: help setup demo test test-servers lint format types layers fresh unit bench schemas docs lock servers servers-down up down clean
+.PHONY: help setup demo test test-servers lint format types layers fresh unit bench eval schemas docs lock servers servers-down up down clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -64,6 +64,9 @@ unit: $(STAMP)  ## every test that needs no server, and the domain's coverage
 
 bench: $(STAMP)  ## print the performance figures (starts a Kafka and a Mongo of its own)
 	@$(BIN)/python benchmarks/run.py
+
+eval: $(STAMP)  ## print the scores on the labelled corpora
+	@$(BIN)/python benchmarks/eval_failures.py
 
 schemas: $(STAMP)  ## write schemas/generated and docs/events.md, docs/states.md from the models
 	@$(BIN)/python -m schedmate.schemas.generate

@@ -8,6 +8,7 @@ import typer
 
 from schedmate.cli import (
     cluster_commands,
+    diagnose_command,
     event_commands,
     job_commands,
     pool_commands,
@@ -37,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-for module in (job_commands, cluster_commands, service_commands):
+for module in (job_commands, cluster_commands, diagnose_command, service_commands):
     module.register(app)
 app.add_typer(event_commands.app, name="events")
 app.add_typer(token_commands.app, name="tokens")

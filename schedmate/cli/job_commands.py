@@ -17,6 +17,7 @@ from schedmate.client import Client
 from schedmate.schemas.job import JobRequest, PriorityClass
 from schedmate.schemas.states import TERMINAL, JobState
 from schedmate.services.ingest.models import JobView
+from schedmate.services.log_monitor.failures.categories import advice_on
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, the beginning of one, or a job's name.")]
@@ -297,7 +298,12 @@ def why(job: JobArgument, *, json: Json = False) -> None:
     if json:
         diagnosis = rendering.plain(found.diagnosis)
         rendering.print_json(
-            {**told.model_dump(mode="json"), "diagnosis": diagnosis, "proposed_change": found.proposed_change}
+            {
+                **told.model_dump(mode="json"),
+                "diagnosis": diagnosis,
+                "advice": advice_on(found.diagnosis.category) if found.diagnosis is not None else None,
+                "proposed_change": found.proposed_change,
+            }
         )
         return
     out = rendering.console()
@@ -311,8 +317,9 @@ def why(job: JobArgument, *, json: Json = False) -> None:
     if told.unblocks is not None:
         out.print(rendering.cell(told.unblocks.text))
     words = _diagnosis_words(found)
-    if words is not None:
+    if words is not None and found.diagnosis is not None:
         out.print(rendering.cell(words))
+        out.print(rendering.cell(advice_on(found.diagnosis.category)))
     if found.proposed_change is not None:
         out.print(rendering.cell(f"to do: {found.proposed_change}"))
 
