@@ -14,7 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 LINE_BYTES_MAX: Final = 4096
 
-_BREAK: Final = re.compile(rb"[\r\n]")
+_BREAK: Final = re.compile(rb"[\r\n]|\x08{8,}(?=[^\x08\r\n])")
+_ERASED: Final = re.compile(
+    rb"\x08{8,}$"
+)  # a line rubbed out from its end, to be written anew: what it said still counts
+_BACKSPACE: Final = 8
 _ANSI: Final = re.compile(
     r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)?|[@-Z\\-_])"  # CSI, OSC, two-character
 )
@@ -54,10 +58,13 @@ def push(feed: Feed, start: int, end: int, content: bytes, *, gap: bool) -> Iter
     if gap:
         feed.offset = end
         return
-    fresh = content[feed.offset - start :]
+    fresh = feed.carry + content[feed.offset - start :]
+    feed.carry = b""
     feed.offset = end
     position = 0
     for match in _BREAK.finditer(fresh):
+        if fresh[match.start()] == _BACKSPACE and match.end() - position >= LINE_BYTES_MAX:
+            continue  # past what is kept of a line; and the same whether the bytes came at once or in pieces
         piece = fresh[position : match.start()]
         position = match.end()
         line = _finish(feed, piece)
@@ -66,7 +73,7 @@ def push(feed: Feed, start: int, end: int, content: bytes, *, gap: bool) -> Iter
         if line is not None:
             yield line
     if position < len(fresh) and not feed.resync:
-        feed.carry = (feed.carry + fresh[position : position + LINE_BYTES_MAX])[:LINE_BYTES_MAX]
+        feed.carry = fresh[position : position + LINE_BYTES_MAX]
 
 
 def flush(feed: Feed) -> Iterator[Line]:
@@ -79,6 +86,8 @@ def flush(feed: Feed) -> Iterator[Line]:
 def clean(raw: bytes) -> str:
     """Return the text of a line: invalid bytes replaced, terminal codes and control characters removed, backspaces applied."""
     text = raw.decode("utf-8", "replace")
+    if text.isprintable():
+        return text.rstrip()
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     if "\b" in text:
@@ -92,7 +101,7 @@ def _finish(feed: Feed, piece: bytes) -> Line | None:
         return None
     raw = (feed.carry + piece)[:LINE_BYTES_MAX]
     feed.carry = b""
-    text = clean(raw)
+    text = clean(_ERASED.sub(b"", raw))
     if not text:
         return None
     return Line(text, feed.newlines + 1 if feed.numbered else None)
