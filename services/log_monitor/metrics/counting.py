@@ -51,7 +51,11 @@ def move(metrics: Metrics, counter: Counter, value: float, total: float | None, 
 def _skewed(metrics: Metrics, counter: Counter, value: float) -> bool:
     """Tell whether a lower value is another rank's, which prints the same a little later."""
     gap = counter.last - value
-    if metrics.resumed_line > counter.line or counter.last <= SKEW_STRIDES or counter.below >= SKEWED_MAX:
+    if (
+        max(metrics.resumed_line, metrics.epoch_line) > counter.line
+        or counter.last <= SKEW_STRIDES
+        or counter.below >= SKEWED_MAX
+    ):
         return False
     return gap <= max(2.0, SKEW_STRIDES * counter.stride) and gap < 0.5 * counter.last
 

@@ -12,8 +12,11 @@ from schedmate.schemas.events import Phase
 from schedmate.services.log_monitor.metrics.state import Counter, Metrics
 
 TRUST_PRINTED_WITHIN: Final = 1.3
-OUTLIER: Final = 2.5
+OUTLIER: Final = 1.6
+QUANTILE: Final = 0.6  # pauses only ever make an interval slower
 INTERVALS_MIN: Final = 2
+SPAN_MIN_S: Final = 2.0
+COARSE_S: Final = 10.0
 OVERSHOOT: Final = 1.01
 
 
@@ -341,14 +344,29 @@ def _steady(weak: list[float]) -> bool:
 
 def own_rate(counter: Counter) -> float | None:
     """Return the rate of the last intervals without outliers (pauses for evaluation, compilation, checkpoints)."""
-    pace = counter.pace
-    if len(pace) < INTERVALS_MIN or sum(seconds for _, seconds in pace) < 2:  # noqa: PLR2004 - stamps are whole seconds
+    if len(counter.pace) < INTERVALS_MIN or sum(seconds for _, seconds in counter.pace) < SPAN_MIN_S:
         return None
-    middle = median(steps / seconds for steps, seconds in pace)
-    kept = [
-        (steps, seconds) for steps, seconds in pace if middle / OUTLIER <= steps / seconds <= middle * OUTLIER
-    ] or pace
+    pace = _coarse(counter.pace)
+    if len(pace) == 1 and pace[0][1] < COARSE_S and counter.printed:
+        return None  # too short to contradict what is printed
+    rates = sorted(steps / seconds for steps, seconds in pace)
+    middle = rates[int(len(rates) * QUANTILE)]
+    kept = [(steps, seconds) for steps, seconds in pace if middle / OUTLIER <= steps / seconds <= middle * OUTLIER]
     return sum(steps for steps, _ in kept) / sum(seconds for _, seconds in kept)
+
+
+def _coarse(pace: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Join intervals that whole seconds measure too coarsely."""
+    if not all(seconds.is_integer() for _, seconds in pace):
+        return pace
+    joined: list[tuple[float, float]] = []
+    steps_open = seconds_open = 0.0
+    for steps, seconds in reversed(pace):
+        steps_open, seconds_open = steps_open + steps, seconds_open + seconds
+        if seconds_open >= COARSE_S:
+            joined.append((steps_open, seconds_open))
+            steps_open = seconds_open = 0.0
+    return joined or [(steps_open, seconds_open)]
 
 
 def _interval(counter: Counter, eta: float | None) -> tuple[float | None, float | None]:

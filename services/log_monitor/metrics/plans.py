@@ -55,6 +55,7 @@ class Plan:
     phase: Phase | None = None
     resumes: bool = False
     known: str = ""
+    key: str = ""
 
     @property
     def says(self) -> bool:

@@ -54,7 +54,7 @@ class Reading:
             self._take_epoch()
         counter = self._take_counters() if plan.counters else None
         if self.aside is not None:
-            m.phase = self.aside
+            self._in_phase(self.aside)
             return
         if plan.unknown:
             counter = self._learn(counter)
@@ -326,19 +326,25 @@ class Reading:
     def _take_phase(self, counter: Counter | None) -> None:
         m, plan = self.metrics, self.plan
         if counter is not None:
-            m.phase = Phase.TRAIN
+            self._in_phase(Phase.TRAIN)
             return
         beside = self._aside_counter() if plan.counters else None
         if beside is not None:
-            m.phase = Phase(beside)
+            self._in_phase(Phase(beside))
         elif plan.epoch is not None and plan.phase is Phase.INFERENCE:
-            m.phase = Phase.TRAIN
+            self._in_phase(Phase.TRAIN)
         elif plan.phase is not None:
-            m.phase = plan.phase
+            self._in_phase(plan.phase)
             if plan.phase is Phase.SERVING:
                 m.base_phase = Phase.SERVING
         elif plan.losses or plan.epoch is not None or plan.epoch_paces or (m.phase is None and m.percent is not None):
-            m.phase = Phase.TRAIN
+            self._in_phase(Phase.TRAIN)
+
+    def _in_phase(self, phase: Phase) -> None:
+        """The job is in a phase since this line, unless a later line has been read already."""
+        m = self.metrics
+        if m.line >= m.phase_line:
+            m.phase, m.phase_line = phase, m.line
 
     def _aside_counter(self) -> str | None:
         names = {c.name for c in self.plan.counters}
@@ -360,6 +366,8 @@ class Reading:
         if counter is not None:
             counter.losses += 1
         rank, value = best
+        if m.line < m.loss_line:
+            return  # a later line has been read already
         if rank >= m.loss_rank or m.line - m.loss_line > LOSS_STALE_LINES:  # else the better name has gone
             m.loss, m.loss_rank, m.loss_line = (None if math.isnan(value) else value), rank, m.line
 
@@ -378,7 +386,7 @@ class Reading:
             m.loss, m.loss_rank = None, 0
         m.resumed_line = m.line
         m.resumed_at = at if at is not None else m.resumed_at
-        m.phase = Phase.LOAD
+        self._in_phase(Phase.LOAD)
 
     def _resumed_at(self) -> float | None:
         for slot in [c.slot for c in self.plan.counters if c.named] + [s for s, _ in self.plan.announced]:

@@ -9,6 +9,7 @@ from schedmate.schemas.events import Phase
 
 COUNTERS_MAX: Final = 12
 TEMPLATES_MAX: Final = 32
+ROUTINES_MAX: Final = 24
 PACE_MAX: Final = 24
 PRINTED_MAX: Final = 5
 ANNOUNCED_MAX: Final = 24
@@ -94,6 +95,16 @@ class Announced:
 
 
 @dataclass(slots=True)
+class Routine:
+    """Lines of one template that bring nothing but the next values: most of them are passed over, the newest is kept."""
+
+    reads: int = 0
+    passed: int = 0
+    text: str | None = None
+    line: int = 0
+
+
+@dataclass(slots=True)
 class Metrics:
     """All that is known of a member's progress."""
 
@@ -104,6 +115,7 @@ class Metrics:
     epochs_total: float | None = None
     announced: dict[str, Announced] = field(default_factory=dict)
     learning: dict[str, Learning] = field(default_factory=dict)
+    routine: dict[str, Routine] = field(default_factory=dict)
     header: tuple[str, ...] | None = None
     header_line: int = 0
     stamp: float | None = None
@@ -116,6 +128,7 @@ class Metrics:
     loss_rank: int = 0
     loss_line: int = 0
     phase: Phase | None = None
+    phase_line: int = 0
     base_phase: Phase | None = None
     last_counter: str = ""
     percent: Counter | None = None
