@@ -54,6 +54,7 @@ class Digest(BaseModel):
     taken: int = 0
     busy: Hit | None = None
     timed_out: bool = False
+    ignoring: bool = False
     done: Hit | None = None
     checkpoints: list[Checkpoint] = Field(default_factory=list)
     suspects: list[Hit] = Field(default_factory=list)
@@ -62,6 +63,8 @@ class Digest(BaseModel):
     def take(self, text: str, line: int | None, rules: Rules, source: str = LOG) -> None:
         """Take in one line."""
         self.taken += 1
+        if source == LOG and self._is_ignored(text):
+            return
         matched = rules.match(text, source)
         causes = False
         for rule in matched:
@@ -78,6 +81,16 @@ class Digest(BaseModel):
         checkpoint = sight(text, line, self.pulses)
         if checkpoint is not None and not causes:
             remember(self.checkpoints, checkpoint)
+
+    def _is_ignored(self, text: str) -> bool:
+        """An exception that Python itself ignored (in a destructor) ends with the line that names it."""
+        if "Exception ignored in" in text:
+            self.ignoring = True
+            return True
+        if not self.ignoring:
+            return False
+        self.ignoring = text[:1].isspace() or text.startswith("Traceback")
+        return True
 
     def fresh(self, rule: Rule) -> Hit | None:
         """Return the hit of a rule, unless the job lived on after it."""

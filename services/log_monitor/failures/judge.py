@@ -93,6 +93,7 @@ class Candidate:
             self.source.ended_at,
             self.hit.order,
             self.source.member,
+            -self.rule.confidence,
         )
 
 
