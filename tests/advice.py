@@ -139,13 +139,13 @@ async def publish(bus: Any, *events: Event | Envelope[Event]) -> None:
     await bus.publish([encode(e if isinstance(e, Envelope) else envelope(e)) for e in events])
 
 
-async def all_of(bus: Any, topic: str) -> list[Envelope[Event]]:
+async def all_of(bus: Any, topic: str) -> list[Envelope[Any]]:
     """Everything on a topic so far, partition after partition."""
     partitions = [Partition(topic, n) for n in range(await bus.partitions(topic))]
     bounds = await bus.bounds(partitions)
     reader = bus.reader({p: b.earliest for p, b in bounds.items()})
     await reader.start()
-    found: list[Envelope[Event]] = []
+    found: list[Envelope[Any]] = []
     try:
         while not await reader.at_end():
             found += [decode(d.record) for d in await reader.poll(1000, 0.2)]

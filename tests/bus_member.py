@@ -16,7 +16,7 @@ from schedmate.infra.bus.port import EventBus
 from schedmate.infra.bus.sqlite import SqliteBus
 from schedmate.infra.clock import SystemClock, SystemRandom
 from schedmate.infra.runner import GroupRunner
-from schedmate.schemas.events import JobCancelRequested
+from schedmate.schemas.events import Event, JobCancelRequested
 from schedmate.schemas.wire import Envelope
 
 
@@ -50,7 +50,8 @@ async def main(arguments: Sequence[str]) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     with Path(path).open("a") as lines:  # noqa: ASYNC230 - a line is written at once
 
-        async def handler(envelope: Envelope[JobCancelRequested]) -> Sequence[Envelope[JobCancelRequested]]:
+        async def handler(envelope: Envelope[Event]) -> Sequence[Envelope[Event]]:
+            assert isinstance(envelope.event, JobCancelRequested)
             await asyncio.sleep(0.002)  # so that a kill finds some in the middle
             lines.write(f"{envelope.event.job_id} {envelope.event.why}\n")
             lines.flush()

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from schedmate.infra.bus.kafka import KafkaBus
 from schedmate.infra.clock import SystemClock
@@ -162,7 +163,7 @@ class Fleet:
             assert {(i, c) for i, c, _ in said[job.id]} == {
                 (ids.derived("diagnosis", job.run_id, "rules"), self.category_of(number))
             }, f"{job.id}: {said[job.id]}"
-        last: dict[str, object] = {}
+        last: dict[str, Any] = {}
         for e in await all_of(bus, "schedmate.progress"):
             last[e.event.job_id] = e.event
         assert {j: (e.step, e.total_steps, e.fraction) for j, e in last.items()} == {

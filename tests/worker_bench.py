@@ -192,10 +192,14 @@ class Bench:
         worker = build(settings, bus=self.bus, gpus=self.gpus, processes=self.processes, clock=self.clock)
         await worker.start()
         self.worker = worker
-        self._task = asyncio.create_task(worker.run(self._stop))
-        await eventually(lambda: self._task.done() or all(worker.ready().values()))
-        if self._task.done():
-            await self._task
+        task = self._task = asyncio.create_task(worker.run(self._stop))
+
+        def up() -> bool:
+            return task.done() or all(worker.ready().values())
+
+        await eventually(up)
+        if task.done():
+            await task
         return worker
 
     async def stop(self) -> None:
