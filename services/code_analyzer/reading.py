@@ -10,7 +10,7 @@ from typing import Final
 
 from schedmate.infra.bundles import BundleError, open_bundle
 from schedmate.services.code_analyzer.analysis import Analysis, Subject, analyze, content_hash, tree_hash
-from schedmate.services.code_analyzer.source import FILE_BYTES_MAX, FILES_MAX, READ_SUFFIXES, Tree, bounded
+from schedmate.services.code_analyzer.source import FILE_BYTES_MAX, FILES_MAX, Tree, bounded, worth_reading
 
 DEPTH_MAX: Final = 6
 ENTRIES_MAX: Final = 20_000
@@ -40,7 +40,7 @@ def _bundle_tree(path: Path) -> Tree:
     try:
         with open_bundle(path) as bundle:
             for name in bundle.names():
-                if not name.endswith(READ_SUFFIXES) and "/" in name:
+                if not worth_reading(name):
                     continue
                 if bundle.size_of(name) > FILE_BYTES_MAX:
                     left_out.append(f"{name} is larger than {FILE_BYTES_MAX} bytes")
@@ -80,7 +80,7 @@ def _files(descriptor: int, prefix: str, depth: int, entries_left: list[int]) ->
                         yield from _files(inner, name + "/", depth - 1, entries_left)
                     finally:
                         os.close(inner)
-            elif entry.is_file(follow_symlinks=False) and entry.name.endswith(READ_SUFFIXES):
+            elif entry.is_file(follow_symlinks=False) and worth_reading(name):
                 content = _content(entry.name, descriptor)
                 if content is not None:
                     yield name, content

@@ -24,7 +24,25 @@ READ_SUFFIXES: Final = (
     ".cfg",
     ".ini",
     ".ipynb",
+    ".env",
+    ".gin",
+    ".mk",
+    ".pbs",
+    ".lsf",
+    ".job",
+    ".sub",
+    ".conf",
+    ".jsonc",
+    ".zsh",
+    ".md",
 )
+NAMED_MAX: Final = 64
+
+
+def worth_reading(path: str) -> bool:
+    """Tell whether a file may say something about a job: by its suffix, at the top, or without a suffix (Makefile, hosts)."""
+    name = path.rsplit("/", 1)[-1]
+    return path.endswith(READ_SUFFIXES) or "/" not in path or ("." not in name and len(name) < NAMED_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +73,7 @@ def bounded(files: Mapping[str, bytes], left_out: tuple[str, ...] = ()) -> Tree:
     total = 0
     for path in sorted(files):
         content = files[path]
-        if not path.endswith(READ_SUFFIXES) and "/" in path:
+        if not worth_reading(path):
             continue
         if len(content) > FILE_BYTES_MAX:
             skipped.append(f"{path} is larger than {FILE_BYTES_MAX} bytes")

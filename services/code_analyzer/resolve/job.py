@@ -1,0 +1,569 @@
+"""The whole of a static resolution: from how a job is started and its files to its fields. Pure; never raises for bad input."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from posixpath import basename, dirname
+from typing import Any, Final
+
+from schedmate.schemas.events import Basis
+from schedmate.services.code_analyzer.resolve import frameworks, manifests, resources
+from schedmate.services.code_analyzer.resolve.composition import Composer, interpolated, override
+from schedmate.services.code_analyzer.resolve.configs import gin_value, is_config, load
+from schedmate.services.code_analyzer.resolve.facts import (
+    ASSIGNED,
+    CALLED,
+    CONFIGURED,
+    DECLARED,
+    ENVIRONMENT,
+    GIVEN,
+    Facts,
+    Found,
+    as_number,
+    meanings_of,
+)
+from schedmate.services.code_analyzer.resolve.files import Files
+from schedmate.services.code_analyzer.resolve.knowledge.load import knowledge
+from schedmate.services.code_analyzer.resolve.launch import Launch, directives, launches, slurm_environment
+from schedmate.services.code_analyzer.resolve.libraries import composed, python_config
+from schedmate.services.code_analyzer.resolve.machine import Parser
+from schedmate.services.code_analyzer.resolve.makefile import commands as make_commands
+from schedmate.services.code_analyzer.resolve.models import Models
+from schedmate.services.code_analyzer.resolve.parsers import parse
+from schedmate.services.code_analyzer.resolve.program import Program
+from schedmate.services.code_analyzer.resolve.running import Running
+from schedmate.services.code_analyzer.resolve.shell import Arg, Ran, Shell
+from schedmate.services.code_analyzer.resolve.shell_words import Variable
+from schedmate.services.code_analyzer.resolve.sizes import sizes
+from schedmate.services.code_analyzer.resolve.values import HOLE, WORLD, Place, Record, V, leaves, merged
+from schedmate.services.code_analyzer.source import Tree
+
+NUMBER_MAX: Final = 10**14
+"""No count of anything in a job is larger."""
+EPOCHS_MAX: Final = 10**6
+_PREPARES: Final = re.compile(
+    r"eval|test|convert|preprocess|prepare|download|merge|export|tokenize|setup|install|build|infer|generate|plot|upload|sync|report|check|clean",
+    re.IGNORECASE,
+)
+_TRAINS: Final = re.compile(r"train|finetune|fine_tune|pretrain|sft|dpo|main|run|fit", re.IGNORECASE)
+_TOOLS: Final = frozenset({"curl", "wget", "git", "aws", "gsutil", "rsync", "scp", "tar", "unzip", "sed", "awk", "find", "chmod", "apt", "apt-get", "nvcc", "huggingface-cli", "hf", "wandb", "ssh", "tmux", "docker", "kubectl", "python", "du", "df", "sort", "head", "tail", "touch", "uname", "env", "printenv", "nccl-tests", "ray", "gcloud", "make", "cmake", "tee", "top", "free", "lscpu", "dask", "cp", "test", "true", "ldconfig", "s5cmd", "azcopy", "squeue", "sacct", "scancel", "sbcast"})  # fmt: skip
+_OVERRIDE: Final = re.compile(r"(?:\+\+|\+|~)?([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
+_UPPER: Final = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)+")
+_MENTION: Final = re.compile(r"[A-Za-z][\w.]*(?:[-_][\w.]+)*[-_]\d+(?:\.\d+)?[bBmM]\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a job is started."""
+
+    command: tuple[str, ...] | None = None
+    script: str | None = None
+    entry: str | None = None
+    environment: Mapping[str, str] = ()  # type: ignore[assignment]
+    gpus: int | None = None
+    nodes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What was resolved: fields with what they rest on, the files that were read or looked for, and why not more."""
+
+    fields: dict[str, Found]
+    read: frozenset[str]
+    missed: frozenset[str]
+    partial: tuple[str, ...]
+
+
+def resolve(start: Start, tree: Tree) -> Resolved:
+    """Return what a job's start and source tell about it."""
+    files = Files(tree)
+    for why in tree.left_out:
+        files.missing(why)
+    launch = _launch(start, files)
+    fields: dict[str, Found] = {}
+    if launch is None:
+        files.missing("no command that starts a program we know was found")
+    else:
+        facts = _facts(launch, files, start)
+        fields = _fields(facts, start)
+    return Resolved(fields, frozenset(files.read), frozenset(files.missed), tuple(files.partial))
+
+
+# --- the launch ------------------------------------------------------------------------------------------------------
+
+
+def _launch(start: Start, files: Files) -> Launch | None:
+    environment = {k: Arg(v, Place("environment")) for k, v in dict(start.environment).items()}
+    if start.command is not None:
+        place = Place("command", 1)
+        ran = Ran([Arg(w, place) for w in start.command], environment, place)
+        chosen = _chosen(launches(ran, files, {}), files)
+        if chosen is None or not _is_strange(chosen):
+            return chosen
+        entry = files.find(start.entry) if start.entry else None
+        if entry is not None and entry.endswith(".py"):
+            return Launch(place, environment, program=entry)
+        return chosen if _has_known_flags(chosen) else None
+    if start.script is not None:
+        return _of_script(start.script, "script", environment, files)
+    entry = files.find(start.entry) if start.entry else None
+    text = files.text(entry) if entry is not None else None
+    if entry is None or text is None:
+        if start.entry:
+            files.missing(f"{start.entry} is not among the source")
+        return None
+    return _of_entry(entry, text, environment, files)
+
+
+def _is_strange(launch: Launch) -> bool:
+    """Tell whether what is started is no program that we know how to read."""
+    return launch.command is not None and launch.command not in frameworks_commands() and not launch.launchers
+
+
+def _has_known_flags(launch: Launch) -> bool:
+    names = [w.text.split("=", 1)[0].lstrip("-") for w in launch.words if w.text.startswith("--") or "=" in w.text]
+    return any(meanings_of(name) for name in names)
+
+
+def _of_entry(entry: str, text: str, environment: dict[str, Arg], files: Files) -> Launch | None:
+    place = Place(entry, 1)
+    if entry.endswith((".py", ".ipynb")) or text.startswith("#!") and "python" in text.split("\n", 1)[0]:  # noqa: RUF021 - read as a whole
+        launch = Launch(place, environment)
+        if entry.endswith(".ipynb"):
+            launch.notebook = entry
+        else:
+            launch.program = entry
+        return launch
+    name = basename(entry)
+    if name in ("Makefile", "makefile", "GNUmakefile") or entry.endswith(".mk"):
+        found = [x for ran in make_commands(entry, [], files, environment) for x in launches(ran, files, {})]
+        return _chosen(found, files)
+    if entry.endswith((".yaml", ".yml", ".json")):
+        manifest = manifests.read(entry, files)
+        if manifest is None:
+            return None
+        return _chosen([x for ran in manifest.ran for x in launches(ran, files, manifest.facts)], files)
+    return _of_script(text, entry, environment, files)
+
+
+def _of_script(text: str, name: str, environment: dict[str, Arg], files: Files) -> Launch | None:
+    facts = directives(text, name)
+    variables = {k: Variable(v.text, v.place, exported=True) for k, v in environment.items()}
+    shell = Shell(files, {**slurm_environment(facts), **variables})
+    shell.run_text(text, name)
+    found = [x for ran in shell.ran for x in launches(ran, files, facts)]
+    return _chosen(found, files)
+
+
+def _chosen(found: list[Launch], files: Files) -> Launch | None:
+    """Return the launch that is the job: what trains, before what prepares or evaluates."""
+    best: tuple[float, int] | None = None
+    chosen: Launch | None = None
+    for number, launch in enumerate(found):
+        if launch.command in _TOOLS and not launch.launchers:
+            continue
+        score = _score(launch, files)
+        key = (score, -number)
+        if best is None or key > best:
+            best, chosen = key, launch
+    return chosen
+
+
+def _score(launch: Launch, files: Files) -> float:
+    name = basename(launch.name)
+    score = 0.0
+    known = frameworks_commands()
+    if launch.program or launch.module or launch.notebook or launch.command in known:
+        score += 2
+    if launch.launchers:
+        score += 2
+    path = _program_file(launch, files)
+    score += 1 if path is not None else 0
+    stem = f"{name} {launch.command if launch.command != name else ''} {' '.join(w.text for w in launch.words[:1] if launch.command)}"
+    if _TRAINS.search(stem):
+        score += 1.5
+    if _PREPARES.search(stem):
+        score -= 2.5
+    return score - (0 if launch.certain else 1)
+
+
+def frameworks_commands() -> frozenset[str]:
+    """Return the console commands of the frameworks we know."""
+    return frozenset(c for table in knowledge("frameworks")["framework"] for c in table.get("commands", ()))
+
+
+def _program_file(launch: Launch, files: Files) -> str | None:
+    if launch.program is not None:
+        return files.find(launch.program, launch.folder, dirname(launch.place.file))
+    if launch.notebook is not None:
+        return files.find(launch.notebook, launch.folder)
+    if launch.module is not None:
+        stem = launch.module.replace(".", "/")
+        for path in (f"{stem}.py", f"{stem}/__main__.py", f"src/{stem}.py", f"src/{stem}/__main__.py"):
+            found = files.find(path, launch.folder) if path in files.tree.files or launch.folder else None
+            if found is not None:
+                return found
+    return None
+
+
+# --- facts -----------------------------------------------------------------------------------------------------------
+
+
+def _facts(launch: Launch, files: Files, start: Start) -> Facts:
+    facts = Facts(launch, files)
+    for name, value in launch.options.items():
+        facts.add(name, value, GIVEN)
+    for word in launch.configs:
+        record = load(word.text, files, launch.folder, dirname(launch.place.file))
+        if record is not None:
+            _from_launcher_config(facts, record)
+    path = _program_file(launch, files)
+    facts.code = path is not None and path.endswith((".py", ".ipynb"))
+    if path is None and (launch.program or launch.module):
+        known_module = launch.module is not None and any(
+            launch.module.startswith(m) for t in knowledge("frameworks")["framework"] for m in t.get("modules", ())
+        )
+        if not known_module:
+            files.missing(
+                f"{launch.program or launch.module} is not among the source"
+                if files.tree.files
+                else "there is no source to read"
+            )
+    _from_words(facts, path)
+    for name, arg in launch.environment.items():
+        facts.add(name, V(arg.text, arg.place), ENVIRONMENT)
+    nproc = launch.environment.get("NPROC_PER_NODE")
+    if nproc is not None and launch.command is not None:
+        launch.say("processes_per_node", V(nproc.text, nproc.place))
+    _request(facts, start, early=True)
+    resources.conclude(facts)
+    _request(facts, start, early=False)
+    if path is not None and facts.code:
+        _follow(facts, path)
+    _mentions(facts, path)
+    facts.framework = frameworks.detect(facts)
+    _short_flags(facts)
+    resources.conclude(facts)
+    _request(facts, start, early=False)
+    resources.alone(facts)
+    return facts
+
+
+def _from_launcher_config(facts: Facts, record: Record) -> None:
+    facts.configs.append(record)
+    for key, meaning in (("num_machines", "nodes"), ("num_processes", "processes"), ("gpu_ids", "visible")):
+        value = record.entries.get(key)
+        if value is not None and value.data not in (None, "all") and key not in facts.launch.facts:
+            known = facts.launch.facts.setdefault(meaning, [])
+            known.insert(0, V(str(value.data), value.place))
+    for name, value in leaves(record):
+        facts.add(str(name), value, CONFIGURED)
+
+
+def _request(facts: Facts, start: Start, *, early: bool) -> None:
+    """Take what the job asks for where nothing else tells: it is how much it gets."""
+    if early:
+        return
+    if facts.nodes is None and start.nodes is not None:
+        facts.nodes = Found(start.nodes, Place("job"), Basis.INFERRED, 0.7)
+    if facts.gpus is None and start.gpus is not None and start.gpus > 0 and not facts.launch.facts.get("hostfile"):
+        facts.gpus = Found(start.gpus, Place("job"), Basis.INFERRED, 0.7)
+    if facts.nodes is not None and facts.gpus is not None:
+        facts.world = facts.nodes.value * facts.gpus.value
+
+
+def _from_words(facts: Facts, path: str | None) -> None:
+    """Take flags, configuration files and overrides from the program's words, as most programs read them."""
+    launch, files = facts.launch, facts.files
+    record = Record(attributes=True)
+    words = list(launch.words)
+    machine = Program(files, words, path or launch.program or "command", launch.folder, launch.environment)
+    flags = parse(machine, Parser(), words)
+    whole = _configurations(facts, words, machine)
+    overrides = _overrides(words)
+    for key, arg in overrides:
+        override(whole, key, arg, several=any(w.text in ("-m", "--multirun") for w in words))
+        if key:
+            facts.add(key, V(whole.get(key).data if whole.get(key) is not None else arg.text, arg.place), GIVEN)  # type: ignore[union-attr]
+    for name, value in flags.entries.items():
+        key = str(name)
+        if isinstance(value.data, Record):
+            for inner, leaf in leaves(value.data):
+                whole.put(
+                    f"{key}.{inner}",
+                    V(gin_value(str(leaf.data), leaf.place).data if key == "gin" else leaf.data, leaf.place),
+                )
+                facts.add(f"{key}.{inner}", leaf, GIVEN)
+                if key == "gin":
+                    whole.put(str(inner), gin_value(str(leaf.data), leaf.place))
+        elif key != "__extra__":
+            facts.add(key, value, GIVEN)
+    for n, word in enumerate(words[:-1]):
+        if _UPPER.fullmatch(word.text) and not words[n + 1].text.startswith("-"):
+            override(whole, word.text, words[n + 1])
+    whole = interpolated(merged(record, whole), launch.environment)
+    facts.configs.insert(0, whole)
+    facts.add_record(whole, CONFIGURED)
+    _positional(facts, flags)
+
+
+def _positional(facts: Facts, flags: Record) -> None:
+    """A bare word of an opaque program may be its data: `train.py /imagenet`."""
+    extra = flags.entries.get("__extra__")
+    for word in extra.data if extra is not None and isinstance(extra.data, list) else []:
+        text = str(word.data)
+        if (
+            ("/" in text or facts.launch.command is not None)
+            and not is_config(text)
+            and "=" not in text
+            and not text.endswith((".py", ".pt", ".pth", ".ckpt"))
+        ):
+            if facts.launch.command in ("vllm", "sglang") and text not in ("serve", "bench"):
+                facts.add("model_name_or_path", word, GIVEN)
+            elif "/" in text:
+                facts.add("data", word, CONFIGURED)
+
+
+def _overrides(words: list[Arg]) -> list[tuple[str, Arg]]:
+    """Return `key=value` words, those behind flags such as `--cfg-options` and `-o` included."""
+    found: list[tuple[str, Arg]] = []
+    for word in words:
+        match = _OVERRIDE.fullmatch(word.text)
+        if match is not None and "://" not in match[1]:
+            found.append((match[1].lstrip("+~"), Arg(match[2], word.place)))
+    return found
+
+
+def _configurations(facts: Facts, words: list[Arg], machine: Program) -> Record:
+    """Return the configuration files that the words name, in order, the later over the earlier."""
+    files, launch = facts.files, facts.launch
+    whole = Record(attributes=True)
+    seen: set[str] = set()
+    here = (launch.folder, dirname(launch.program or ""), dirname(launch.place.file))
+    for word in words:
+        if word.text.startswith("-") and "=" not in word.text:
+            continue
+        key, _, text = word.text.rpartition("=") if re.match(r"-{0,2}[\w.-]+=", word.text) else ("", "", word.text)
+        text = text.strip("\"'")
+        wanted = text if is_config(text) or text.endswith(".py") else ""
+        found = files.find(wanted, *here) if wanted else None
+        if found is None or found in seen or found == launch.program:
+            continue
+        if found.endswith(".py"):
+            if "config" not in found and "cfg" not in found and "config" not in key:
+                continue
+            record: Record | None = python_config(machine, found)
+        else:
+            record = load(found, files)
+        seen.add(found)
+        if record is not None:
+            _shared(facts, record, key)
+            whole = merged(whole, record)
+    hydra = _hydra(facts, words, machine) if not seen else None
+    return hydra if hydra is not None else _environment_section(whole, words)
+
+
+def _shared(facts: Facts, record: Record, key: str) -> None:
+    facts.configs.append(record)
+    del key
+
+
+def _environment_section(whole: Record, words: list[Arg]) -> Record:
+    """A file whose sections are named by a word of the command (`ppo.yml` with one section an environment): that section."""
+    texts = {w.text for w in words}
+    for key, value in list(whole.entries.items()):
+        if str(key) in texts and isinstance(value.data, Record):
+            return merged(whole, value.data)
+    return whole
+
+
+def _hydra(facts: Facts, words: list[Arg], machine: Program) -> Record | None:
+    """Return the composed configuration of a program that is composed by Hydra and whose own code may not be there."""
+    files = facts.files
+    folder, name = "", ""
+    for n, word in enumerate(words):
+        flag, joined, value = word.text.partition("=")
+        if flag in ("--config-dir", "--config-path", "-cd", "-cp", "--config-name", "-cn"):
+            value = value if joined else words[n + 1].text if n + 1 < len(words) else ""
+            folder, name = (folder, value) if flag in ("--config-name", "-cn") else (value, name)
+    if name:
+        base = dirname(facts.launch.program or "")
+        for where in (folder, f"{base}/{folder}", "conf", "configs", "config", f"{base}/conf"):
+            record = composed(machine, re.sub(r"^(\.\./)+", "", where), name) if _has(files, where, name) else None
+            if record is not None:
+                return record
+    if not any(_OVERRIDE.fullmatch(w.text) for w in words) and facts.launch.words:
+        return None
+    return _by_defaults(facts, words)
+
+
+def _has(files: Files, folder: str, name: str) -> bool:
+    stem = re.sub(r"^(\.\./|\./)+", "", f"{folder}/{name}").removesuffix(".yaml").lstrip("/")
+    return f"{stem}.yaml" in files.tree.files
+
+
+def _by_defaults(facts: Facts, words: list[Arg]) -> Record | None:
+    stem = basename(facts.launch.program or facts.launch.module or "").removesuffix(".py")
+    roots = [
+        p
+        for p in facts.files.tree.files
+        if p.endswith((".yaml", ".yml")) and re.search(r"(^|/)(conf|config|configs|cfg|cfgs)/[^/]+$", p)
+    ]
+    listing = [p for p in roots if re.search(r"^defaults:", facts.files.text(p) or "", re.MULTILINE)]
+    order = sorted(listing, key=lambda p: (basename(p).rsplit(".", 1)[0] not in (stem, "config", "main", "default"), p))
+    if not order:
+        return None
+    several = any(w.text in ("-m", "--multirun") for w in words)
+    record = Composer(facts.files, dirname(order[0])).compose(basename(order[0]), words, several=several)
+    return interpolated(record, facts.launch.environment) if record is not None else None
+
+
+def _follow(facts: Facts, path: str) -> None:
+    """Follow the program itself."""
+    launch = facts.launch
+    environment = dict(launch.environment)
+    world = facts.world
+    spawned = any(
+        n
+        in (
+            "torchrun",
+            "torch.distributed.launch",
+            "accelerate",
+            "deepspeed",
+            "composer",
+            "srun",
+            "mpirun",
+            "horovodrun",
+        )
+        for n, _ in launch.launchers
+    )
+    if spawned:
+        environment.setdefault("RANK", Arg("0", launch.place))
+        environment.setdefault("LOCAL_RANK", Arg("0", launch.place))
+        for name in ("SLURM_PROCID", "SLURM_LOCALID", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"):
+            environment.setdefault(name, Arg("0", launch.place))
+        if world is not None:
+            for name in ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"):
+                environment[name] = Arg(str(world), launch.place)
+            environment.setdefault(
+                "LOCAL_WORLD_SIZE", Arg(str(facts.gpus.value if facts.gpus is not None else world), launch.place)
+            )
+    for name, variable in slurm_environment(launch.facts).items():
+        if isinstance(variable.value, str):
+            environment.setdefault(name, Arg(variable.value, variable.place or launch.place))
+    machine = Program(facts.files, list(launch.words), path, launch.folder, environment)
+    gpus = facts.gpus.value if facts.gpus is not None else None
+    machine.gpus = V(gpus, facts.gpus.place if facts.gpus else None, role=WORLD) if gpus is not None else machine.gpus
+    machine.world = V(world, launch.place, role=WORLD) if world is not None else machine.world
+    machine.start = launch.place
+    for name, arg in launch.parameters.items():
+        machine.presets[name] = gin_value(arg.text, arg.place)
+    _run(facts, machine, path)
+
+
+def _run(facts: Facts, machine: Program, path: str) -> None:  # noqa: C901, PLR0912 - one kind of fact after another
+    from schedmate.services.code_analyzer.resolve.machine import StopError  # noqa: PLC0415 - only here
+
+    scope = None
+    try:
+        scope = machine.run(path)
+    except StopError:
+        facts.files.missing("the program is longer than what is followed of it")
+    except RecursionError:
+        facts.files.missing("the program is nested too deeply")
+    scope = scope or machine.modules.get(path)
+    for parser in machine.parsers:
+        if parser.options and not parser.parsed:
+            parse(machine, parser)  # its arguments count, even where we do not see it parse them
+    visible = machine.environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        facts.launch.environment.setdefault("CUDA_VISIBLE_DEVICES", visible)
+    facts.events, facts.loops, facts.created = machine.events, machine.loops, machine.created
+    facts.imports, facts.models = machine.imports, machine.model_calls
+    given = {w.place for w in facts.launch.words}
+    for record in reversed(machine.arguments):
+        for name, value in record.entries.items():
+            rank = GIVEN if value.place in given else DECLARED
+            if isinstance(value.data, Record):
+                facts.add_record(value.data, rank)
+            elif name != "__extra__":
+                facts.add(str(name), value, rank)
+    for record in reversed(machine.configs):
+        facts.configs.append(record)
+        facts.add_record(record, CONFIGURED)
+    for named in machine.named:
+        called = bool(named.inside) and named.inside != "attribute"
+        facts.add(named.name, named.value, CALLED if called else ASSIGNED, certain=named.certain, inside=named.inside)
+    if scope is not None:
+        for name, value in scope.names.items():
+            facts.add(name, value, ASSIGNED)
+
+
+def _mentions(facts: Facts, path: str | None) -> None:
+    """Keep the names that the launch mentions (comments, output paths, run names), and the program's comments."""
+    files = facts.files
+    for word in facts.launch.words:
+        facts.mentions += [(m[0], word.place) for m in _MENTION.finditer(word.text)]
+    text = files.text(facts.launch.place.file) if facts.launch.place.file in files.tree.files else None
+    for number, line in enumerate((text or "").splitlines()[:400], start=1):
+        if line.lstrip().startswith("#") and not line.startswith("#!"):
+            facts.mentions += [(m[0], Place(facts.launch.place.file, number)) for m in _MENTION.finditer(line)]
+    program = files.text(path) if path is not None and path.endswith(".py") else None
+    for number, line in enumerate((program or "").splitlines()[:3000], start=1):
+        comment = re.search(r"(?:^|\s)(#\s.*)$", line)
+        if comment is not None:
+            facts.mentions.append((comment[1], files.place(path or "", number)))
+
+
+def _short_flags(facts: Facts) -> None:
+    """Name a framework's short flags: timm's `-b` is its batch size."""
+    table = facts.framework.table.get("short", {}) if facts.framework is not None else {}
+    for setting in list(facts.settings):
+        if setting.rank == GIVEN and setting.path in table:
+            facts.add(table[setting.path], setting.value, GIVEN)
+
+
+# --- fields ----------------------------------------------------------------------------------------------------------
+
+
+def _fields(facts: Facts, start: Start) -> dict[str, Found]:
+    out = sizes(facts)
+    models, running = Models(facts), Running(facts, out)
+    dataset = (
+        models.dataset()
+        if not (
+            facts.framework is not None and facts.framework.table.get("serving") and facts.framework.name != "lm-eval"
+        )
+        else None
+    )
+    found: dict[str, Found | None] = {
+        "framework": frameworks.as_found(facts.framework), "task": models.task(dataset), "model_family": models.family(), "model_name": models.name,
+        "model_params": models.parameters(), "dataset": dataset, "optimizer": running.optimizer(), "precision": running.precision(),
+        "strategy": running.strategy(), "launcher": running.launcher(), "gpus_per_node": facts.gpus, "nodes": facts.nodes,
+        "grad_checkpointing": running.grad_checkpointing(), "saves_checkpoints": running.saves(), "resume_supported": running.resume(), "logging": running.logging(),
+    }  # fmt: skip
+    out.update({name: value for name, value in found.items() if value is not None and value.value is not None})
+    del start
+    epochs = out.get("epochs")
+    if epochs is not None and isinstance(epochs.value, (int, float)) and epochs.value > EPOCHS_MAX:
+        del out["epochs"]
+    return {name: _clean(name, value) for name, value in out.items() if _usable(value.value)}
+
+
+def _usable(value: Any) -> bool:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return 0 <= value <= NUMBER_MAX
+    if isinstance(value, str):
+        return bool(value) and HOLE not in value
+    return value is not None
+
+
+def _clean(name: str, value: Found) -> Found:
+    number = (
+        as_number(value.value) if name not in ("model_name", "dataset", "model_family", "framework", "task") else None
+    )
+    if number is not None and not isinstance(value.value, bool):
+        return Found(number, value.place, value.basis, value.confidence)
+    return value

@@ -1,0 +1,1 @@
+"""What is known of launchers, frameworks, models and data sets, as data files; and what reads them."""

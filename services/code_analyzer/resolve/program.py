@@ -1,0 +1,682 @@
+"""Follows a Python program: modules, statements, functions, classes. What libraries would do is in `libraries`."""
+
+# ruff: noqa: SLF001 - the table of rules names the methods of its own class
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schedmate.services.code_analyzer.resolve import libraries, parsers
+from schedmate.services.code_analyzer.resolve.expressions import PASSING, Expressions
+from schedmate.services.code_analyzer.resolve.machine import (
+    CALLS_DEEP_MAX,
+    MODULES_MAX,
+    SOURCE_MAX,
+    LeaveLoopError,
+    Loop,
+    Method,
+    Parser,
+    ReturnError,
+    StopError,
+)
+from schedmate.services.code_analyzer.resolve.methods import method
+from schedmate.services.code_analyzer.resolve.notebook import python_of
+from schedmate.services.code_analyzer.resolve.values import (
+    UNKNOWN,
+    Call,
+    Class,
+    External,
+    Function,
+    Instance,
+    Record,
+    Scope,
+    V,
+)
+
+SWEEP_MAX: Final = 400
+SMALL_LOOP: Final = 64
+RECURSION_MAX: Final = 5
+"""How often a function may be on the way at once: loaders of configurations call themselves for what a file inherits from."""
+_QUIET: Final = frozenset({"self", "cls"})
+_MODEL: Final = re.compile(r"(^|[\s_])(model|net|network|backbone|policy|actor|generator|unet|engine|agent)(\s|_|$)")
+_LEAVES: Final = (ast.Break, ast.Return)
+
+
+@dataclass(slots=True)
+class Program(Expressions):
+    """One program, from its first file on."""
+
+    def run(self, path: str) -> Scope | None:
+        """Follow the program whose first file is `path`, then what it defines and never calls; return its names."""
+        scope = self.module(path, main=True)
+        try:
+            self._sweep()
+        except StopError:
+            self.files.missing("the program is longer than what is followed of it")
+        return scope
+
+    def module(self, path: str, *, main: bool = False) -> Scope | None:
+        """Return a module's names, following it when it is new; None when it cannot be read."""
+        known = self.modules.get(path)
+        if known is not None:
+            return known
+        if len(self.modules) >= MODULES_MAX:
+            self.files.missing(f"more than {MODULES_MAX} files are imported")
+            return None
+        tree = self._parsed(path)
+        if tree is None:
+            return None
+        scope = Scope(path)
+        scope.names["__name__"] = V("__main__" if main else path.removesuffix(".py").replace("/", "."))
+        scope.names["__file__"] = V(path)
+        if main:
+            scope.names.update(self.presets)
+        self.modules[path] = scope
+        outer, self.stack = self.stack, []
+        try:
+            self._guarded(tree.body, scope)
+        finally:
+            self.stack = outer
+        return scope
+
+    def _parsed(self, path: str) -> ast.Module | None:
+        text = self.files.text(path)
+        if text is None:
+            return None
+        if len(text) > SOURCE_MAX:
+            self.files.missing(f"{path} is longer than {SOURCE_MAX} characters")
+            return None
+        try:
+            if path.endswith(".ipynb"):
+                text = python_of(text)
+            return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            older = python_2(text) if isinstance(error, SyntaxError) else None
+            if older is not None:
+                self.files.missing(f"{path} is Python 2: it is read as far as it resembles Python 3")
+                return older
+            reason = (
+                f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else "it is nested too deeply"
+            )
+            self.files.missing(f"{path} is no Python 3: {reason}")
+            return None
+
+    def _guarded(self, body: list[ast.stmt], scope: Scope) -> None:
+        """Follow statements; what stops one of them does not stop the analysis."""
+        try:
+            self.block(body, scope)
+        except (ReturnError, LeaveLoopError):
+            pass
+        except RecursionError:
+            self.files.missing(f"{scope.file} is nested too deeply")
+
+    def execute(self, text: str, path: str, scope: Scope) -> None:
+        """Follow `exec(TEXT)`."""
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return
+        outer, scope.file = scope.file, path or scope.file
+        self._guarded(tree.body, scope)
+        scope.file = outer
+
+    def _sweep(self) -> None:
+        """Follow what is defined and was never called: hooks of trainers, callbacks, methods."""
+        self.certain = False
+        done = 0
+        while done < len(self.functions) and done < SWEEP_MAX:
+            function = self.functions[done]
+            done += 1
+            if id(function.node) in self.called or isinstance(function.node, ast.Lambda):
+                continue
+            if function.owner is not None:
+                bound = next((i for i, _ in self.created if i.of is function.owner), None)
+                function = Function(
+                    function.name,
+                    function.node,
+                    function.scope,
+                    function.owner,
+                    V(bound or Instance(function.owner, {})),
+                )
+            self.call_function(function, [], {})
+
+    # --- statements --------------------------------------------------------------------------------------------------
+
+    def block(self, body: list[ast.stmt], scope: Scope) -> None:
+        """Follow statements in order."""
+        for statement in body:
+            self.step()
+            rule = _STATEMENTS.get(type(statement))
+            if rule is not None:
+                rule(self, statement, scope)
+
+    def _expression(self, node: ast.Expr, scope: Scope) -> None:
+        self.statement = ""
+        self.value(node.value, scope)
+
+    def _assign(self, node: ast.Assign, scope: Scope) -> None:
+        self.statement = _target_names(node.targets)
+        value = self.value(node.value, scope)
+        for target in node.targets:
+            self.bind(target, value, scope)
+
+    def _annotated(self, node: ast.AnnAssign, scope: Scope) -> None:
+        if node.value is not None:
+            self.statement = _target_names([node.target])
+            self.bind(node.target, self.value(node.value, scope), scope)
+
+    def _augmented(self, node: ast.AugAssign, scope: Scope) -> None:
+        load: Any = node.target
+        old = self.value(load, scope) if isinstance(load, (ast.Name, ast.Attribute, ast.Subscript)) else V(UNKNOWN)
+        value = self.operate(type(node.op), old, self.value(node.value, scope), self.place(scope, node))
+        if self.loop_depth and not isinstance(value.data, (list, str, Record)):
+            value = V(UNKNOWN, value.place, role=value.role)
+        self.bind(node.target, value, scope)
+
+    def bind(self, target: ast.expr, value: V, scope: Scope) -> None:
+        """Give a value to the target of an assignment."""
+        if isinstance(target, ast.Name):
+            home = scope.module() if target.id in scope.globals else scope
+            if target.id in self.presets and home.parent is None and home.file == self.program:
+                return  # a notebook's parameter that the command sets: it is set after the cell that has the default
+            home.names[target.id] = value
+            self.name(target.id, value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            self._unpack(target, value, scope)
+        elif isinstance(target, ast.Attribute):
+            self._set_attribute(self.value(target.value, scope), target.attr, value)
+        elif isinstance(target, ast.Subscript):
+            self._set_element(self.value(target.value, scope), self.value(target.slice, scope), value)
+        elif isinstance(target, ast.Starred):
+            self.bind(target.value, V(UNKNOWN), scope)
+
+    def _unpack(self, target: ast.Tuple | ast.List, value: V, scope: Scope) -> None:
+        elements = self.elements(value)
+        if elements is None or len(elements) != len(target.elts):
+            elements = [V(UNKNOWN, value.place)] * len(target.elts)
+            if isinstance(value.data, Call):
+                elements = _returned(value.data, len(target.elts))
+        for part, element in zip(target.elts, elements, strict=True):
+            self.bind(part, element, scope)
+
+    def _set_attribute(self, owner: V, name: str, value: V) -> None:
+        data = owner.data
+        self.name(name, value, "attribute")
+        if isinstance(data, (Instance, Call)):
+            data.attributes[name] = value
+        elif isinstance(data, Record):
+            if not (not self.certain and name in data.entries and not value.known):
+                data.entries[name] = value
+        elif isinstance(data, Scope):
+            data.names[name] = value
+        elif isinstance(data, Class):
+            data.scope.names[name] = value
+        elif isinstance(data, External):
+            self.record(Call(f"{data.name}.{name}=", [value], {}, value.place or self.start, self.certain))
+
+    def _set_element(self, owner: V, key: V, value: V) -> None:
+        data = owner.data
+        if isinstance(data, Record):
+            if key.known and isinstance(key.data, (str, int, float, tuple)):
+                plain: Any = tuple(k.data for k in key.data) if isinstance(key.data, tuple) else key.data
+                data.entries[plain] = value
+                if isinstance(plain, str):
+                    self.name(plain, value, "attribute")
+            else:
+                data.open = True
+        elif isinstance(data, list) and isinstance(key.data, int) and -len(data) <= key.data < len(data):
+            data[key.data] = value
+        elif isinstance(data, Scope) and isinstance(key.data, str):
+            data.names[key.data] = value
+
+    def _if(self, node: ast.If, scope: Scope) -> None:
+        truth = self.truth(self.value(node.test, scope))
+        if truth is not None:
+            self.block(node.body if truth else node.orelse, scope)
+            return
+        self._bound_by(node, scope)
+        before = dict(scope.names)
+        first = self._maybe(node.body, scope)
+        after = dict(scope.names)
+        scope.names.clear()
+        scope.names.update(before)
+        second = self._maybe(node.orelse, scope)
+        self._join(scope, before, after, dead=(first, second))
+
+    def _maybe(self, body: list[ast.stmt], scope: Scope) -> bool:
+        """Follow a branch that may not be taken; tell whether it ended by leaving."""
+        certain, self.certain = self.certain, False
+        try:
+            self.block(body, scope)
+        except ReturnError as left:
+            scope.names.setdefault("__returned__", left.args[0])
+            return True
+        except LeaveLoopError:
+            return True
+        finally:
+            self.certain = certain
+        return bool(body) and isinstance(body[-1], ast.Raise)
+
+    @staticmethod
+    def _join(scope: Scope, before: Mapping[str, V], after: Mapping[str, V], *, dead: tuple[bool, bool]) -> None:
+        """Keep of two branches what they agree on; a branch that left does not count, a default gives way to a value."""
+        if dead[0]:
+            return
+        for name, value in after.items():
+            other = scope.names.get(name)
+            if other is None or dead[1]:
+                scope.names[name] = value
+            elif other is not value:
+                known, old = value.data, before.get(name)
+                if isinstance(known, (Call, Instance, Parser, Function)):
+                    scope.names[name] = value
+                elif old is not None and old is other and isinstance(old.data, (Call, Instance)):
+                    scope.names[name] = other
+                else:
+                    same = value.known and other.known and type(known) is type(other.data) and known == other.data
+                    scope.names[name] = value if same else V(UNKNOWN, value.place, role=value.role or other.role)
+
+    def _bound_by(self, node: ast.If, scope: Scope) -> None:
+        """Take `if step >= N: break` as the loop's bound."""
+        leaves = any(isinstance(n, _LEAVES) for n in node.body)
+        test = node.test
+        if (
+            leaves
+            and self.loop_depth
+            and isinstance(test, ast.Compare)
+            and len(test.ops) == 1
+            and isinstance(test.ops[0], (ast.GtE, ast.Gt, ast.Eq))
+        ):
+            bound = self.value(test.comparators[0], scope)
+            self.loops.append(
+                Loop(_last_name(test.left), bound, self.place(scope, node), self.certain, self.loop_depth)
+            )
+
+    def _for(self, node: ast.For | ast.AsyncFor, scope: Scope) -> None:
+        source = self.value(node.iter, scope)
+        elements = self.elements(source) if not isinstance(source.data, str) else None
+        if elements is not None and len(elements) <= SMALL_LOOP and not _is_counter(node):
+            self._each(node, elements, scope)
+            return
+        count, element = libraries.iteration(self, source)
+        name = _last_name(node.target) if not isinstance(node.target, ast.Tuple) else _last_name(node.target.elts[0])
+        if count is not None:
+            self.loops.append(Loop(name, count, self.place(scope, node), self.certain, self.loop_depth))
+        self.bind(node.target, element, scope)
+        self._body(node.body, scope)
+        self.block(node.orelse, scope)
+
+    def _each(self, node: ast.For | ast.AsyncFor, elements: list[V], scope: Scope) -> None:
+        for element in elements:
+            self.bind(node.target, element, scope)
+            try:
+                self.block(node.body, scope)
+            except LeaveLoopError:
+                break
+
+    def _body(self, body: list[ast.stmt], scope: Scope) -> None:
+        self.loop_depth += 1
+        for name in _counted(body):
+            known = scope.find(name)
+            if known is not None and not isinstance(known.data, (list, str, Record)):
+                scope.names[name] = V(UNKNOWN, known.place, role=known.role)
+        try:
+            self.block(body, scope)
+        except LeaveLoopError:
+            pass
+        finally:
+            self.loop_depth -= 1
+
+    def _while(self, node: ast.While, scope: Scope) -> None:
+        test = node.test
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Lt, ast.LtE)):
+            bound = self.value(test.comparators[0], scope)
+            self.loops.append(
+                Loop(_last_name(test.left), bound, self.place(scope, node), self.certain, self.loop_depth)
+            )
+        else:
+            self.value(test, scope)
+        self._body(node.body, scope)
+
+    def _try(self, node: ast.Try, scope: Scope) -> None:
+        self.block(node.body, scope)
+        for handler in node.handlers:
+            self._maybe(handler.body, Scope(scope.file, {}, scope))
+        self.block(node.orelse, scope)
+        self.block(node.finalbody, scope)
+
+    def _with(self, node: ast.With | ast.AsyncWith, scope: Scope) -> None:
+        for item in node.items:
+            value = self.value(item.context_expr, scope)
+            if item.optional_vars is not None:
+                self.bind(item.optional_vars, value, scope)
+        self.block(node.body, scope)
+
+    def _match(self, node: ast.Match, scope: Scope) -> None:
+        subject = self.value(node.subject, scope)
+        for case in node.cases:
+            pattern = case.pattern
+            options = pattern.patterns if isinstance(pattern, ast.MatchOr) else [pattern]
+            values = [self.value(p.value, scope).data for p in options if isinstance(p, ast.MatchValue)]
+            wild = isinstance(pattern, ast.MatchAs) and pattern.pattern is None
+            if subject.known and (wild or subject.data in values):
+                self.block(case.body, scope)
+                return
+            if not subject.known:
+                self._maybe(case.body, scope)
+
+    def _return(self, node: ast.Return, scope: Scope) -> None:
+        raise ReturnError(self.value(node.value, scope))
+
+    def _leave_loop(self, node: ast.stmt, scope: Scope) -> None:
+        del node, scope
+        if self.loop_depth:
+            return  # the rest of the body runs in another round
+        raise LeaveLoopError
+
+    def _global(self, node: ast.Global, scope: Scope) -> None:
+        scope.globals |= frozenset(node.names)
+
+    def _delete(self, node: ast.Delete, scope: Scope) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                scope.names.pop(target.id, None)
+
+    # --- imports -----------------------------------------------------------------------------------------------------
+
+    def _import(self, node: ast.Import, scope: Scope) -> None:
+        for alias in node.names:
+            self.imports.setdefault(alias.name, self.place(scope, node))
+            whole = self._module_value(alias.name, scope)
+            if alias.asname or "." not in alias.name:
+                scope.names[alias.asname or alias.name] = whole
+                continue
+            top = alias.name.split(".", 1)[0]
+            if isinstance(whole.data, Scope):
+                scope.names[top] = V(_package(alias.name.split(".")[1:], whole.data))
+            else:
+                scope.names.setdefault(top, V(External(top)))
+
+    def _module_value(self, name: str, scope: Scope, level: int = 0) -> V:
+        path = self.module_file(name, scope, level)
+        found = self.module(path) if path is not None else None
+        return V(found) if found is not None else V(External(name or "."))
+
+    def _import_from(self, node: ast.ImportFrom, scope: Scope) -> None:
+        name = node.module or ""
+        if not node.level:
+            self.imports.setdefault(name, self.place(scope, node))
+        path = self.module_file(name, scope, node.level)
+        module = self.module(path) if path is not None else None
+        for alias in node.names:
+            if alias.name == "*":
+                if module is not None:
+                    scope.names.update({k: v for k, v in module.names.items() if not k.startswith("_")})
+                else:
+                    self.stars.setdefault(id(scope.module()), []).append(name)
+                continue
+            value = module.names.get(alias.name) if module is not None else None
+            if value is None:
+                inner = f"{name}.{alias.name}" if name else alias.name
+                value = self._module_value(inner, scope, node.level)
+            scope.names[alias.asname or alias.name] = value
+
+    # --- functions and classes ---------------------------------------------------------------------------------------
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
+        function = Function(node.name, node, scope)
+        decorators = tuple(self.value(d, scope) for d in node.decorator_list)
+        function.decorators = decorators
+        self.functions.append(function)
+        value = V(function, self.place(scope, node))
+        scope.names[node.name] = libraries.decorated(self, value, scope)
+
+    def _class(self, node: ast.ClassDef, scope: Scope) -> None:
+        inner = Scope(scope.file, {}, scope)
+        bases = tuple(self.value(b, scope) for b in node.bases)
+        made = Class(node.name, node, inner, bases, tuple(_dotted(d) for d in node.decorator_list))
+        self.classes.append(made)
+        first = len(self.functions)
+        self._guarded(node.body, inner)
+        for function in self.functions[first:]:
+            if function.owner is None and function.scope is inner:
+                function.owner = made
+                function.scope = Scope(scope.file, {"__class__": V(made)}, scope)
+        value = V(made, self.place(scope, node))
+        scope.names[node.name] = value
+        for decorator in node.decorator_list:
+            result = self.value(decorator, scope)
+            if isinstance(result.data, Function):
+                self.call_function(result.data, [value], {})
+
+    def call(self, callee: V, args: list[V], kwargs: dict[str, V], scope: Scope, node: ast.AST) -> V:
+        """Return what a call gives: by following it, by what is known of the library, or as a call of the unknown."""
+        self.step()
+        data = callee.data
+        if _MODEL.search(self.statement) and not isinstance(data, Method):
+            made = getattr(data, "name", "") or (data.of.name if isinstance(data, Instance) else "?")
+            self.model_calls.append(
+                Call(str(made), args, kwargs, self.place(scope, node), self.certain, None, self.statement)
+            )
+        if isinstance(data, Function):
+            command = libraries.command_of(self, data, args, kwargs)
+            return command if command is not None else self.call_function(data, args, kwargs)
+        if isinstance(data, Class):
+            return self.instantiate(data, args, kwargs, self.place(scope, node))
+        if isinstance(data, Method):
+            return libraries.parser_method(self, data, args, kwargs, scope, node) or method(
+                self, data.of, data.name, args, kwargs
+            )
+        if isinstance(data, Instance):
+            return self._call_instance(data, args, kwargs)
+        name = data.name if isinstance(data, (External, Call)) else "?"
+        if isinstance(data, External) and data.of is not None:
+            passing = name.rsplit(".", 1)[-1]
+            if passing in PASSING and not (
+                passing == "train" and data.of.name.rsplit(".", 1)[-1].endswith(("Trainer", "YOLO"))
+            ):
+                return libraries.passed(self, data, args, kwargs, self.place(scope, node))
+        return self._library(name, data, args, kwargs, scope, node)
+
+    def _library(self, name: str, data: Any, args: list[V], kwargs: dict[str, V], scope: Scope, node: ast.AST) -> V:
+        owner = data.of if isinstance(data, External) else data if isinstance(data, Call) else None
+        call = Call(name, args, kwargs, self.place(scope, node), self.certain, owner, self.statement)
+        if not name.startswith("builtins.") and name.rsplit(".", 1)[-1] not in libraries.CONFIG_KINDS:
+            for key, value in kwargs.items():
+                self.name(key, value, name)
+        known = libraries.library_call(self, call, scope, node)
+        if known is not None:
+            return known
+        value = self.record(call)
+        libraries.call_back(self, call)
+        return value
+
+    def _call_instance(self, data: Instance, args: list[V], kwargs: dict[str, V]) -> V:
+        for name in ("__call__", "forward"):
+            found = self.of_class(data.of, name)
+            if found is not None and isinstance(found.data, Function):
+                bound = Function(found.data.name, found.data.node, found.data.scope, found.data.owner, V(data))
+                return self.call_function(bound, args, kwargs)
+        return V(UNKNOWN)
+
+    def call_function(self, function: Function, args: list[V], kwargs: dict[str, V]) -> V:
+        """Return what a function of the source gives, following its body; recursion and depth are bounded."""
+        node = function.node
+        if self.stack.count(id(node)) >= RECURSION_MAX or len(self.stack) >= CALLS_DEEP_MAX:
+            return V(UNKNOWN)
+        self.called.add(id(node))
+        args = function.partial[0] + args
+        kwargs = {**function.partial[1], **kwargs}
+        if function.bound is not None and not any(_named(d, "staticmethod") for d in function.decorators):
+            args = [function.bound, *args]
+        inner = Scope(function.scope.file, {}, function.scope)
+        self._parameters(node, args, kwargs, inner, function)
+        self.stack.append(id(node))
+        depth, self.loop_depth = self.loop_depth, 0
+        try:
+            if isinstance(node, ast.Lambda):
+                return self.value(node.body, inner)
+            self.block(node.body, inner)
+        except ReturnError as returned:
+            value: V = returned.args[0]
+            early = inner.names.get("__returned__")
+            return early if early is not None and not value.known and early.known else value
+        except LeaveLoopError:
+            pass
+        except RecursionError:
+            self.files.missing(f"{inner.file} is nested too deeply")
+        finally:
+            self.stack.pop()
+            self.loop_depth = depth
+        return inner.names.get("__returned__", V(None))
+
+    def _parameters(self, node: Any, args: list[V], kwargs: dict[str, V], inner: Scope, function: Function) -> None:
+        spec = node.args
+        names = [a.arg for a in [*spec.posonlyargs, *spec.args]]
+        defaults = dict(zip(reversed(names), reversed(spec.defaults), strict=False))
+        defaults.update({a.arg: d for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None})
+        for name, value in zip(names, args, strict=False):
+            inner.names[name] = value
+        rest = dict(kwargs)
+        for name in [*names, *(a.arg for a in spec.kwonlyargs)]:
+            if name in rest:
+                inner.names[name] = rest.pop(name)
+            elif name not in inner.names:
+                default = defaults.get(name)
+                inner.names[name] = self.value(default, function.scope) if default is not None else V(UNKNOWN)
+            if name not in _QUIET:
+                self.name(name, inner.names[name], function.name)
+        if spec.vararg is not None:
+            inner.names[spec.vararg.arg] = V(args[len(names) :])
+        if spec.kwarg is not None:
+            inner.names[spec.kwarg.arg] = V(Record(rest))
+
+    def instantiate(self, made: Class, args: list[V], kwargs: dict[str, V], place: Any) -> V:
+        """Return an object of a class of the source."""
+        instance = Instance(made, {})
+        value = V(instance, place)
+        if len(self.created) < SWEEP_MAX:
+            self.created.append((instance, place))
+        fields = libraries.fields_of(self, made)
+        if fields is not None:
+            instance.attributes.update(fields)
+            instance.attributes.update(dict(zip(fields, args, strict=False)))
+            instance.attributes.update(kwargs)
+            for key, inner in instance.attributes.items():
+                self.name(key, inner, made.name)
+            after = self.of_class(made, "__post_init__")
+            if after is not None and isinstance(after.data, Function):
+                self.call_function(Function(after.data.name, after.data.node, after.data.scope, made, value), [], {})
+            return value
+        for key, inner in kwargs.items():
+            self.name(key, inner, made.name)
+        start = self.of_class(made, "__init__")
+        if start is not None and isinstance(start.data, Function):
+            self.call_function(Function("__init__", start.data.node, start.data.scope, made, value), args, kwargs)
+            for key, inner in kwargs.items():
+                instance.attributes.setdefault(key, inner)
+        else:
+            instance.attributes.update(kwargs)
+            base = self.library_base(made)
+            if base is not None:
+                self.record(Call(base, args, kwargs, place, self.certain, text=self.statement))
+        return value
+
+    def flag_record(self) -> Record:
+        """Return the values of the flags that the program defines one by one (absl, TensorFlow 1)."""
+        if self.flag_values is None:
+            self.flag_values = parsers.parse(self, self.flags)
+        return self.flag_values
+
+
+_STATEMENTS: Final[Mapping[type[ast.stmt], Callable[[Program, Any, Scope], None]]] = {
+    ast.Expr: Program._expression, ast.Assign: Program._assign, ast.AnnAssign: Program._annotated, ast.AugAssign: Program._augmented,
+    ast.If: Program._if, ast.For: Program._for, ast.AsyncFor: Program._for, ast.While: Program._while, ast.Try: Program._try,
+    ast.With: Program._with, ast.AsyncWith: Program._with, ast.Match: Program._match, ast.Return: Program._return,
+    ast.Break: Program._leave_loop, ast.Continue: Program._leave_loop, ast.Global: Program._global, ast.Delete: Program._delete,
+    ast.Import: Program._import, ast.ImportFrom: Program._import_from, ast.FunctionDef: Program._function,
+    ast.AsyncFunctionDef: Program._function, ast.ClassDef: Program._class,
+}  # fmt: skip
+
+
+_PRINT: Final = re.compile(r"^(\s*(?:.*:\s+)?)print\s+(?![(=])(.+?)\s*$|^(\s*)print\s*$")
+_EXCEPT: Final = re.compile(r"^(\s*except\s+[\w.()\[\], ]+?)\s*,\s*(\w+)\s*:")
+
+
+def python_2(text: str) -> ast.Module | None:
+    """Return the syntax tree of a Python 2 text after its `print` statements and `except X, e` are written anew; None when that is not enough."""
+    lines = []
+    for line in text.splitlines():
+        printed = _PRINT.match(line)
+        if printed is not None and not line.lstrip().startswith("#"):
+            head = printed[1] if printed[1] is not None else printed[3]
+            line = f"{head}print({(printed[2] or '').removeprefix('>>sys.stderr,').rstrip(',')})"  # noqa: PLW2901 - the line anew
+        lines.append(_EXCEPT.sub(r"\1 as \2:", line))
+    try:
+        return ast.parse("\n".join(lines))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _returned(call: Call, count: int) -> list[V]:
+    """Return what a library's tuple holds: `prepare(a, b)` gives back what it got, `initialize(model=…)` an engine first."""
+    last = call.name.rsplit(".", 1)[-1]
+    if last == "prepare" and len(call.args) == count:
+        return [libraries.prepared(a) for a in call.args]
+    return [V(call, call.place), *([V(UNKNOWN, call.place)] * (count - 1))]
+
+
+def _package(parts: list[str], module: Scope) -> Scope:
+    """Return the scope by which `import a.b.c` is reached from `a`."""
+    scope = module
+    for part in reversed(parts):
+        scope = Scope(module.file, {part: V(scope)})
+    return scope
+
+
+def _is_counter(node: ast.For | ast.AsyncFor) -> bool:
+    return isinstance(node.iter, ast.Call) and _dotted(node.iter.func).rsplit(".", 1)[-1] in ("range", "trange", "tqdm")
+
+
+def _counted(body: list[ast.stmt]) -> set[str]:
+    """Return the names that a loop's body counts up."""
+    names: set[str] = set()
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                names.add(node.target.id)
+    return names
+
+
+def _last_name(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return _last_name(node.args[0]) if isinstance(node, ast.Call) and node.args else ""
+
+
+def _target_names(targets: list[ast.expr]) -> str:
+    names = [
+        n.id if isinstance(n, ast.Name) else n.attr
+        for t in targets
+        for n in ast.walk(t)
+        if isinstance(n, (ast.Name, ast.Attribute))
+    ]
+    return " ".join(names)
+
+
+def _dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Call):
+        return _dotted(node.func)
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _named(value: V, name: str) -> bool:
+    return isinstance(value.data, External) and value.data.name.rsplit(".", 1)[-1] == name

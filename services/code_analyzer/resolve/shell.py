@@ -1,0 +1,633 @@
+"""Follows a shell script to the commands that it would run, with what their words and variables would hold. Nothing is run."""
+
+# ruff: noqa: PLR0911 - a rule leaves as soon as it knows
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from posixpath import basename, dirname, join, normpath
+from typing import Final
+
+from schedmate.services.code_analyzer.resolve import shell_syntax as syntax
+from schedmate.services.code_analyzer.resolve.files import Files, Written
+from schedmate.services.code_analyzer.resolve.shell_words import Variable, Words
+from schedmate.services.code_analyzer.resolve.values import HOLE, Place
+
+COMMANDS_MAX: Final = 2000
+STEPS_MAX: Final = 20_000
+DEPTH_MAX: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """A word of a command: its text, and the line that it rests on (that of the variable it came from)."""
+
+    text: str
+    place: Place
+
+
+@dataclass(slots=True)
+class Ran:
+    """A command that a script would run: its words, its environment and where it stands."""
+
+    words: list[Arg]
+    environment: dict[str, Arg]
+    place: Place
+    folder: str = ""
+    certain: bool = True
+
+
+class _LeaveScriptError(Exception):
+    """`exit` was reached."""
+
+
+class _ReturnError(Exception):
+    """`return` was reached."""
+
+
+@dataclass(slots=True)
+class Shell:
+    """One shell: its variables, its functions and the commands it has come to."""
+
+    files: Files
+    variables: dict[str, Variable] = field(default_factory=dict)
+    ran: list[Ran] = field(default_factory=list)
+    functions: dict[str, list[syntax.Node]] = field(default_factory=dict)
+    positional: list[str] = field(default_factory=list)
+    file: str = "script"
+    folder: str = ""
+    export_all: bool = False
+    certain: bool = True
+    steps: int = 0
+    depth: int = 0
+    captured: list[str] | None = None
+    line_offset: int = 0
+
+    def run_text(self, text: str, file: str) -> None:
+        """Follow a script's text to its end."""
+        nodes, why = syntax.parse(text)
+        if why is not None:
+            self.files.missing(f"{file}: {why}")
+        outer, self.file = self.file, file
+        try:
+            self._block(nodes)
+        except (_LeaveScriptError, _ReturnError):
+            pass
+        except RecursionError:
+            self.files.missing(f"{file}: the script is nested too deeply")
+        self.file = outer
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    def _block(self, nodes: list[syntax.Node]) -> bool | None:
+        status: bool | None = True
+        for node in nodes:
+            status = self._node(node)
+        return status
+
+    def _node(self, node: syntax.Node) -> bool | None:
+        """Follow one command; tell whether it succeeds, None where only running could tell."""
+        self.steps += 1
+        if self.steps > STEPS_MAX or len(self.ran) > COMMANDS_MAX:
+            self.files.missing(f"{self.file}: the script takes too many steps")
+            raise _LeaveScriptError
+        if isinstance(node, syntax.Simple):
+            return self._simple(node)
+        if isinstance(node, syntax.Chain):
+            return self._chain(node)
+        if isinstance(node, syntax.If):
+            return self._if(node)
+        if isinstance(node, syntax.Define):
+            self.functions[node.name] = node.body
+            return True
+        return self._compound(node)
+
+    def _compound(self, node: syntax.For | syntax.Case | syntax.Group | syntax.Define) -> bool | None:
+        if isinstance(node, syntax.For):
+            self._for(node)
+        elif isinstance(node, syntax.Case):
+            self._case(node)
+        elif isinstance(node, syntax.Group):
+            return self._block(node.body)
+        return None
+
+    def _chain(self, node: syntax.Chain) -> bool | None:
+        status = self._node(node.commands[0])
+        for join_, command in zip(node.joins, node.commands[1:], strict=True):
+            if join_ == "&&" and status is False:
+                continue
+            if join_ == "||" and status is not False:
+                if status is None:
+                    self._perhaps(command)
+                continue
+            status = self._node(command)
+        return status
+
+    def _perhaps(self, node: syntax.Node) -> None:
+        """Follow a command that may not run: what it sets is not taken, and it does not end the script."""
+        if isinstance(node, syntax.Simple) and node.words and node.words[0].raw in ("exit", "return", "echo"):
+            return
+        before, certain = self._copy(), self.certain
+        self.certain = False
+        with contextlib.suppress(_LeaveScriptError, _ReturnError):
+            self._node(node)
+        self.certain = certain
+        self._merge(before)
+
+    def _copy(self) -> dict[str, Variable]:
+        return {name: Variable(v.value, v.place, v.exported) for name, v in self.variables.items()}
+
+    def _merge(self, other: Mapping[str, Variable]) -> None:
+        """Keep of the variables what holds in both states."""
+        for name, variable in list(self.variables.items()):
+            known = other.get(name)
+            if known is None or known.value != variable.value:
+                self.variables[name] = Variable(None, variable.place, variable.exported)
+
+    def _if(self, node: syntax.If) -> bool | None:
+        before: list[dict[str, Variable]] = []
+        for condition, body in node.branches:
+            holds = True if condition is None else self._block(condition)
+            if holds is False:
+                continue
+            if holds:
+                self._branch(body, sure=not before)
+                for state in before:
+                    self._merge(state)
+                return None
+            kept = self._copy()
+            self._branch(body, sure=False)
+            before.append(self._copy())
+            self.variables = kept
+        for state in before:
+            self._merge(state)
+        return None
+
+    def _branch(self, body: list[syntax.Node], *, sure: bool) -> None:
+        certain = self.certain
+        self.certain = certain and sure
+        try:
+            self._block(body)
+        except (_LeaveScriptError, _ReturnError):
+            if sure:
+                raise
+        finally:
+            self.certain = certain
+
+    def _for(self, node: syntax.For) -> None:
+        if node.words is not None and node.name:
+            texts = [t for word in node.words for t in self._words().expand(word.raw).texts]
+            same = len(texts) == 1 and HOLE not in texts[0]
+            self.variables[node.name] = Variable(texts[0] if same else None, self._place(node.line))
+            if not texts:
+                return
+        self._branch(node.body, sure=True)
+
+    def _case(self, node: syntax.Case) -> None:
+        value = self._words().text(node.word.raw)
+        if HOLE in value:
+            for _, body in node.branches:
+                self._perhaps(syntax.Group(body))
+            return
+        for patterns, body in node.branches:
+            if any(fnmatchcase(value, self._words().text(p.raw)) for p in patterns):
+                self._branch(body, sure=True)
+                return
+
+    # --- simple commands ---------------------------------------------------------------------------------------------
+
+    def _place(self, line: int) -> Place:
+        return Place(self.file, max(1, line + self.line_offset))
+
+    def _words(self) -> Words:
+        return Words(self.variables, self._substituted, self.positional, self.file)
+
+    def _substituted(self, script: str) -> str | None:
+        if self.depth > DEPTH_MAX:
+            return None
+        return _Substitution(self).answer(script)
+
+    def _simple(self, node: syntax.Simple) -> bool | None:
+        if node.words and node.words[0].raw in ("[[", "[", "test"):
+            return self._tested(node)
+        if node.words and node.words[0].raw.startswith("(("):
+            return self._arithmetic(node.words[0].raw)
+        args: list[Arg] = []
+        for word in node.words:
+            expansion = self._words().expand(word.raw)
+            place = expansion.place if expansion.place is not None and expansion.place.file else self._place(word.line)
+            args += [Arg(text, place) for text in expansion.texts]
+        declares = bool(args) and args[0].text in ("export", "declare", "local", "readonly", "typeset")
+        if not args or declares:
+            own = node.assignments + (node.words[1:] if declares else [])
+            for word in own:
+                self._assign(word, exported=declares and args[0].text == "export")
+            self._redirect(node, args)
+            return True
+        own_environment: dict[str, Arg] = {}
+        for word in node.assignments:
+            found = syntax.ASSIGNMENT.match(word.raw)
+            if found is not None:
+                text = self._words().text(word.raw[found.end() :])
+                own_environment[found[1]] = Arg(text, self._place(word.line))
+        if self._redirect(node, args):
+            return True
+        status = self._command(args, own_environment, self._place(node.line))
+        return (not status) if node.negated and status is not None else status
+
+    def _assign(self, word: syntax.Word, *, exported: bool) -> None:
+        found = syntax.ASSIGNMENT.match(word.raw)
+        if found is None:
+            known = self.variables.get(word.raw)
+            if known is not None and exported:
+                known.exported = True
+            return
+        name, index, operator = found[1], found[2], found[3]
+        raw, place = word.raw[found.end() :], self._place(word.line)
+        known = self.variables.get(name)
+        exported = exported or self.export_all or (known is not None and known.exported)
+        words = self._words()
+        if raw.startswith("(") and not index:
+            value: str | list[str] | dict[str, str] | None = self._array(raw[1:-1])
+            if operator == "+=" and known is not None and isinstance(known.value, list) and isinstance(value, list):
+                value = known.value + value
+        else:
+            text = words.text(raw)
+            place = words.place if words.place is not None and raw.startswith("$") else place
+            value = text
+            if operator == "+=" and known is not None and isinstance(known.value, str):
+                value = known.value + text
+            if index:
+                value = self._with_element(known, words.text_of(index[1:-1]), text)
+        self.variables[name] = Variable(value, place, exported)
+
+    def _array(self, raw: str) -> list[str] | dict[str, str] | None:
+        try:
+            words = [w for w in syntax.lex(raw) if not w.operator]
+        except syntax.ShellSyntaxError:
+            return None
+        keyed = [re.match(r"\[([^\]]+)\]=(.*)", w.raw, re.DOTALL) for w in words]
+        if words and all(keyed):
+            own = self._words()
+            return {own.text(k[1]): own.text(k[2]) for k in keyed if k is not None}
+        return [text for word in words for text in self._words().expand(word.raw).texts]
+
+    @staticmethod
+    def _with_element(known: Variable | None, index: str, text: str) -> list[str] | dict[str, str] | None:
+        value = known.value if known is not None else None
+        if index.isdigit() and isinstance(value, list) and int(index) <= len(value):
+            return [*value[: int(index)], text, *value[int(index) + 1 :]]
+        if not index.isdigit():
+            return {**(value if isinstance(value, dict) else {}), index: text}
+        return [text] if index == "0" else None
+
+    def _redirect(self, node: syntax.Simple, args: list[Arg]) -> bool:
+        """Keep what `cat > file <<EOF` and `echo … > file` write; tell whether that was all of the command."""
+        body = next((r for r in node.redirects if r.body is not None), None)
+        targets = [r for r in node.redirects if r.operator in (">", ">>", ">|")]
+        name = args[0].text if args else ""
+        if name == "tee" and len(args) > 1:
+            target: str | None = args[-1].text
+        else:
+            target = self._words().text(targets[0].target.raw) if targets else None
+        if target is None or HOLE in target or name not in ("cat", "echo", "printf", "tee"):
+            return False
+        if body is not None and body.body is not None:
+            text = body.body if body.quoted else self._words().text(body.body.replace("'", "\\'").replace('"', '\\"'))
+            place = self._place(body.target.line)
+        elif name == "echo":
+            text = " ".join(a.text for a in args[1:] if a.text not in ("-e", "-n")) + "\n"
+            place = self._place(node.line - 1)
+        else:
+            return False
+        path = target if target.startswith("/") else normpath(join(self.folder, target))
+        old = self.files.written.get(path)
+        if old is not None and any(r.operator == ">>" for r in targets):
+            text, place = old.text + text, old.place
+        self.files.written[path] = Written(text, place)
+        return True
+
+    def _arithmetic(self, raw: str) -> bool | None:
+        inner = raw[2:-2].strip()
+        step = re.fullmatch(r"([A-Za-z_]\w*)\s*(\+|-|\*|/|)=\s*([^=].*)", inner)
+        words = self._words()
+        if step is not None:
+            operation = f"{step[1]} {step[2]} ({step[3]})" if step[2] else step[3]
+            number = words.number(operation)
+            self.variables[step[1]] = Variable(None if number is None else str(number), words.place)
+            return True
+        number = words.number(inner)
+        return None if number is None else bool(number)
+
+    def _command(self, args: list[Arg], own: dict[str, Arg], place: Place) -> bool | None:
+        name = args[0].text
+        body = self.functions.get(name)
+        if body is not None and self.depth < DEPTH_MAX:
+            self._call(body, args, own)
+            return None
+        builtin = _BUILTINS.get(name)
+        if builtin is not None:
+            return builtin(self, [a.text for a in args], args)
+        environment = {n: Arg(v.value, v.place or place) for n, v in self.variables.items() if v.exported and isinstance(v.value, str)}  # fmt: skip
+        environment.update(own)
+        self.ran.append(Ran(args, environment, place, self.folder, self.certain))
+        return None
+
+    def _call(self, body: list[syntax.Node], args: list[Arg], own: dict[str, Arg]) -> None:
+        outer, self.positional = self.positional, [a.text for a in args[1:]]
+        for name, value in own.items():
+            self.variables[name] = Variable(value.text, value.place, exported=True)
+        self.depth += 1
+        try:
+            self._block(body)
+        except _ReturnError:
+            pass
+        finally:
+            self.depth -= 1
+            self.positional = outer
+
+    # --- built-ins ---------------------------------------------------------------------------------------------------
+
+    def _tested(self, node: syntax.Simple) -> bool | None:
+        raws = [w.raw for w in node.words[1:] if w.raw not in ("]]", "]")]
+        return _Test(self, raws).value()
+
+    def source_file(self, texts: list[str], _args: list[Arg]) -> bool | None:
+        """Follow `source FILE` in this shell."""
+        path = self.files.find(texts[1], self.folder, dirname(self.file)) if len(texts) > 1 else None
+        text = self.files.text(path) if path is not None else None
+        if path is None or text is None or self.depth >= DEPTH_MAX:
+            return None
+        outer, folder = self.positional, self.line_offset
+        self.positional = texts[2:] or outer
+        self.depth += 1
+        self.line_offset = 0
+        self.run_text(text, path)
+        self.depth -= 1
+        self.positional, self.line_offset = outer, folder
+        return True
+
+    def change_folder(self, texts: list[str], _args: list[Arg]) -> bool | None:
+        """Follow `cd FOLDER`, where it stays inside the source."""
+        target = texts[1] if len(texts) > 1 else ""
+        if target and HOLE not in target:
+            folder = normpath(join(self.folder, target)).lstrip("/")
+            known = any(p.startswith(folder + "/") for p in self.files.tree.files)
+            self.folder = "" if folder == "." else folder if known else self.folder
+        return True
+
+    def set_option(self, texts: list[str], _args: list[Arg]) -> bool | None:
+        """Follow `set -a` and `set -- WORDS`."""
+        if "--" in texts:
+            self.positional = texts[texts.index("--") + 1 :]
+        elif len(texts) > 1 and re.fullmatch(r"[-+]\w*a\w*", texts[1]) is not None:
+            self.export_all = texts[1].startswith("-")
+        elif texts[1:3] in (["-o", "allexport"], ["+o", "allexport"]):
+            self.export_all = texts[1] == "-o"
+        return True
+
+    def shift(self, texts: list[str], _args: list[Arg]) -> bool | None:
+        """Follow `shift`."""
+        count = int(texts[1]) if len(texts) > 1 and texts[1].isdigit() else 1
+        self.positional = self.positional[count:]
+        return True
+
+    def unset(self, texts: list[str], _args: list[Arg]) -> bool | None:
+        """Follow `unset`."""
+        for name in texts[1:]:
+            self.variables.pop(name, None)
+        return True
+
+    def evaluate(self, texts: list[str], args: list[Arg]) -> bool | None:
+        """Follow `eval WORDS`."""
+        self.depth += 1
+        if self.depth < DEPTH_MAX:
+            offset = self.line_offset
+            self.line_offset = (args[0].place.line or 1) - 1
+            self.run_text(" ".join(texts[1:]), self.file)
+            self.line_offset = offset
+        self.depth -= 1
+        return None
+
+    def read_input(self, texts: list[str], _args: list[Arg]) -> bool | None:
+        """Follow `read NAMES`: what they hold cannot be known."""
+        for name in texts[1:]:
+            if name.isidentifier():
+                self.variables[name] = Variable(None)
+        return None
+
+    def let(self, texts: list[str], _args: list[Arg]) -> bool | None:
+        """Follow `let NAME=EXPRESSION`."""
+        for text in texts[1:]:
+            self._arithmetic(f"(({text}))")
+        return True
+
+    def leave(self, texts: list[str], _args: list[Arg]) -> bool | None:
+        """Follow `exit` and `return`."""
+        raise (_ReturnError if texts[0] == "return" else _LeaveScriptError)
+
+    def echo(self, texts: list[str], _args: list[Arg]) -> bool | None:
+        """Follow `echo`, whose words a command substitution may want."""
+        if self.captured is not None:
+            self.captured.append(" ".join(t for t in texts[1:] if t not in ("-n", "-e")))
+        return True
+
+    def succeed(self, _texts: list[str], _args: list[Arg]) -> bool | None:
+        """Follow what always succeeds and changes nothing here."""
+        return True
+
+    def fail(self, _texts: list[str], _args: list[Arg]) -> bool | None:
+        """Follow `false`."""
+        return False
+
+    def ignore(self, _texts: list[str], _args: list[Arg]) -> bool | None:
+        """Follow what changes nothing here and whose success is not known."""
+        return None
+
+
+_BUILTINS: Final = {
+    "source": Shell.source_file, ".": Shell.source_file, "cd": Shell.change_folder, "pushd": Shell.change_folder,
+    "set": Shell.set_option, "shift": Shell.shift, "unset": Shell.unset, "eval": Shell.evaluate, "read": Shell.read_input,
+    "let": Shell.let, "exit": Shell.leave, "return": Shell.leave, "echo": Shell.echo, "printf": Shell.echo,
+    ":": Shell.succeed, "true": Shell.succeed, "false": Shell.fail, "mkdir": Shell.succeed, "module": Shell.succeed,
+    "ulimit": Shell.succeed, "trap": Shell.succeed, "wait": Shell.succeed, "sleep": Shell.succeed, "shopt": Shell.succeed,
+    "conda": Shell.ignore, "pip": Shell.ignore, "command": Shell.ignore, "which": Shell.ignore, "type": Shell.ignore,
+    "popd": Shell.succeed, "umask": Shell.succeed, "alias": Shell.succeed, "break": Shell.succeed, "continue": Shell.succeed,
+    "rm": Shell.succeed, "cp": Shell.succeed, "mv": Shell.succeed, "ln": Shell.succeed, "date": Shell.succeed, "nvidia-smi": Shell.ignore,
+    "hostname": Shell.ignore, "scontrol": Shell.ignore, "kill": Shell.ignore, "pkill": Shell.ignore, "ls": Shell.ignore,
+    "grep": Shell.ignore, "cat": Shell.ignore, "export": Shell.succeed, "tee": Shell.succeed, "]": Shell.ignore,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Substitution:
+    """Answers `$(…)` for the few commands whose output follows from what is known."""
+
+    shell: Shell
+
+    def answer(self, script: str) -> str | None:
+        nodes, why = syntax.parse(script)
+        if why is not None or len(nodes) != 1:
+            return None
+        node = nodes[0]
+        if isinstance(node, syntax.Chain) and node.joins == ["&&"] and _is_here(node):
+            return dirname(self.shell.file) or "."
+        if isinstance(node, syntax.Chain) and all(j in ("|", "||") for j in node.joins):
+            return self._pipe(node)
+        return self._simple(node, None) if isinstance(node, syntax.Simple) else None
+
+    def _pipe(self, node: syntax.Chain) -> str | None:
+        first, *rest = node.commands
+        out = self._simple(first, None) if isinstance(first, syntax.Simple) else None
+        for join_, command in zip(node.joins, rest, strict=True):
+            if out is None and join_ == "|":
+                return None
+            if join_ == "||" and out is not None:
+                return out
+            out = self._simple(command, out) if isinstance(command, syntax.Simple) else None
+        return out
+
+    def _simple(self, node: syntax.Simple, given: str | None) -> str | None:
+        if not node.words and len(node.redirects) == 1 and node.redirects[0].operator == "<":
+            return self._content(self.shell._words().text(node.redirects[0].target.raw))  # noqa: SLF001 - one thing in two classes
+        texts = [t for w in node.words for t in self.shell._words().expand(w.raw).texts]  # noqa: SLF001 - see above
+        if not texts or any(HOLE in t for t in texts):
+            return None
+        here = next((r.body for r in node.redirects if r.body is not None), None)
+        return self._named(texts[0], texts[1:], given if given is not None else here)
+
+    def _named(self, name: str, words: list[str], given: str | None) -> str | None:
+        if name in ("echo", "printf"):
+            return " ".join(w for w in words if w not in ("-n", "-e", "%s", "%s\\n"))
+        if name in ("dirname", "basename") and words:
+            return (
+                (dirname(words[0]) or ".")
+                if name == "dirname"
+                else basename(words[0]).removesuffix("".join(words[1:2]))
+            )
+        if name == "expr":
+            number = self.shell._words().number(" ".join(words))  # noqa: SLF001 - see above
+            return None if number is None else str(number)
+        if name in ("realpath", "readlink") and words:
+            return words[-1]
+        if name == "pwd":
+            return self.shell.folder or "."
+        if name == "cat" and len(words) == 1:
+            return self._content(words[0])
+        return self._on_text(name, words, given)
+
+    def _on_text(self, name: str, words: list[str], given: str | None) -> str | None:
+        if name == "seq" and all(w.isdigit() for w in words) and words:
+            start, stop = (1, int(words[0])) if len(words) == 1 else (int(words[0]), int(words[-1]))
+            return "\n".join(str(n) for n in range(start, min(stop, start + 1000) + 1))
+        if given is None:
+            return self._call(name, words)
+        if name == "wc":
+            return str(len(given.split()) if "-w" in words else given.count("\n") + (not given.endswith("\n")))
+        if name == "tr" and len(words) == 2:  # noqa: PLR2004 - `tr SET1 SET2`
+            if words[0] == "-d":
+                return given.translate({ord(c): None for c in words[1]})
+            if words[0] == "-cd":
+                return "".join(c for c in given if c in words[1])
+            return given.replace(words[0], words[1]) if len(words[0]) == 1 else None
+        if name == "bc":
+            number = self.shell._words().number(given)  # noqa: SLF001 - see above
+            return None if number is None else str(number)
+        if name == "head":
+            return given.split("\n", 1)[0]
+        return None
+
+    def _call(self, name: str, words: list[str]) -> str | None:
+        """Answer for a function of the script that echoes its result."""
+        body = self.shell.functions.get(name)
+        if body is None or self.shell.depth >= DEPTH_MAX:
+            return None
+        outer, self.shell.captured = self.shell.captured, []
+        place = Place(self.shell.file)
+        self.shell._call(body, [Arg(name, place), *(Arg(w, place) for w in words)], {})  # noqa: SLF001 - see above
+        captured, self.shell.captured = self.shell.captured, outer
+        return "\n".join(captured)
+
+    def _content(self, path: str) -> str | None:
+        found = self.shell.files.find(path, self.shell.folder)
+        return self.shell.files.text(found) if found is not None else None
+
+
+def _is_here(node: syntax.Chain) -> bool:
+    """Tell whether this is `cd "$(dirname …)" && pwd`, by which a script finds its own folder."""
+    first, second = node.commands[0], node.commands[-1]
+    if not isinstance(first, syntax.Simple) or not isinstance(second, syntax.Simple):
+        return False
+    words = " ".join(w.raw for w in first.words)
+    return words.startswith("cd") and "dirname" in words and [w.raw for w in second.words][:1] == ["pwd"]
+
+
+@dataclass(slots=True)
+class _Test:
+    """`[ … ]` and `[[ … ]]`."""
+
+    shell: Shell
+    raws: list[str]
+
+    def value(self) -> bool | None:
+        return self._either(self.raws)
+
+    def _either(self, raws: list[str]) -> bool | None:
+        for joint in ("||", "-o", "&&", "-a"):
+            if joint in raws[1:-1]:
+                at = raws.index(joint)
+                left, right = self._either(raws[:at]), self._either(raws[at + 1 :])
+                if joint in ("||", "-o"):
+                    return True if left or right else None if left is None or right is None else False
+                return False if left is False or right is False else None if left is None or right is None else True
+        return self._one(raws)
+
+    def _one(self, raws: list[str]) -> bool | None:
+        if raws[:1] == ["!"]:
+            inner = self._one(raws[1:])
+            return None if inner is None else not inner
+        words = self.shell._words()  # noqa: SLF001 - one thing in two classes
+        if len(raws) == 1:
+            text = words.text(raws[0])
+            return None if HOLE in text else bool(text)
+        if len(raws) == 2:  # noqa: PLR2004 - `-z TEXT`
+            return self._unary(raws[0], words.text(raws[1]), raws[1])
+        if len(raws) != 3:  # noqa: PLR2004 - `A = B`
+            return None
+        left, right = words.text(raws[0]), words.text(raws[2])
+        return None if HOLE in left + right else _compared(left, raws[1], right)
+
+    def _unary(self, operator: str, text: str, raw: str) -> bool | None:
+        unset = re.fullmatch(r'"?\$\{?([A-Za-z_]\w*)(?::?-)?\}?"?|"?\$\{?([1-9])(?::?-)?\}?"?', raw)
+        if operator in ("-z", "-n"):
+            if unset is not None and (unset[1] or "") not in self.shell.variables and (unset[2] or text in ("", HOLE)):
+                if unset[2] and len(self.shell.positional) >= int(unset[2]):
+                    return (text == "") == (operator == "-z")
+                known_outside = unset[1] is not None and unset[1].startswith(
+                    ("SLURM", "MASTER", "RANK", "WORLD", "LOCAL", "NODE")
+                )
+                return None if known_outside else operator == "-z"
+            return None if HOLE in text else (text == "") == (operator == "-z")
+        if operator == "-v":
+            return text in self.shell.variables
+        if operator in ("-f", "-e", "-s", "-r") and HOLE not in text:
+            return True if self.shell.files.find(text, self.shell.folder) is not None else None
+        return None
+
+
+def _compared(left: str, operator: str, right: str) -> bool | None:
+    if operator in ("=", "=="):
+        return fnmatchcase(left, right)
+    if operator == "!=":
+        return not fnmatchcase(left, right)
+    if operator == "=~":
+        return right.strip("^$") in left if re.fullmatch(r"[\w^$ .-]*", right) else None
+    numbers = {"-eq": "==", "-ne": "!=", "-lt": "<", "-le": "<=", "-gt": ">", "-ge": ">="}
+    if operator in numbers and left.lstrip("-").isdigit() and right.lstrip("-").isdigit():
+        a, b = int(left), int(right)
+        return {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[numbers[operator]]
+    return None
