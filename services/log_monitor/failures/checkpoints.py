@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final, Literal
 
 import re2
 from pydantic import BaseModel
+
+from schedmate.services.log_monitor.failures.rules import SHAPES_CACHED
 
 KEPT_MAX: Final = 12
 PATH_MAX: Final = 400
@@ -49,9 +52,7 @@ class Checkpoint(BaseModel):
 
 
 def sight(text: str, line: int | None, pulses: int) -> Checkpoint | None:
-    """Return the checkpoint that a line names, or None."""
-    if _WORTH_A_LOOK.search(text) is None:
-        return None
+    """Return the checkpoint that a line names, or None; ask it of lines that are worth a look."""
     listed = _LISTED.search(text)
     if listed is not None:
         return Checkpoint(
@@ -73,6 +74,12 @@ def sight(text: str, line: int | None, pulses: int) -> Checkpoint | None:
     if kind is None or named is None:
         return None
     return Checkpoint(path=named, kind=kind, line=line, pulses=pulses)
+
+
+@lru_cache(SHAPES_CACHED)
+def worth_a_look(text: str) -> bool:
+    """Tell, cheaply for a shape that came before, whether a line may name a checkpoint."""
+    return _WORTH_A_LOOK.search(text) is not None
 
 
 def remember(known: list[Checkpoint], new: Checkpoint) -> None:

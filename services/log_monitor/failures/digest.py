@@ -6,18 +6,34 @@ sign of failure, the job survived it.
 
 from __future__ import annotations
 
+import zlib
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import re2
 from pydantic import BaseModel, Field
 
-from schedmate.services.log_monitor.failures.checkpoints import Checkpoint, remember, sight
-from schedmate.services.log_monitor.failures.rules import LOG, Rule, Rules
+from schedmate.services.log_monitor.failures.checkpoints import Checkpoint, remember, sight, worth_a_look
+from schedmate.services.log_monitor.failures.rules import (
+    LOG,
+    SHAPES_CACHED,
+    SURVIVES,
+    TEXT_MAX,
+    TIER_GENERAL,
+    Rule,
+    Rules,
+    digits_masked,
+)
 
 TEXT_KEPT_MAX: Final = 400
+LOOKED_AT_MAX: Final = 1000
+NAME_MAX: Final = 62
 SUSPECT_KEPT_MAX: Final = 240
 SUSPECTS_MAX: Final = 10
 SPEAKERS_MAX: Final = 16
+SHAPES_MAX: Final = 32
+ROUTINE_FROM: Final = 4
 
 _LIFE: Final = re2.compile(
     r"(?i)\b\d{1,9} ?/ ?\d{1,9}\b|\b(?:it|steps?|samples?|tokens?|img|batch|iter)/s(?:ec)?\b|\bs/(?:it|step|iter|batch)\b"
@@ -30,8 +46,10 @@ _NO_LIFE: Final = re2.compile(
 _SUSPECT: Final = re2.compile(
     r"(?i)\b(?:errors?|err|exception|fatal|panic|fail(?:ed|ure|s)?|abort(?:ed|ing)?|killed|terminated|denied|refused|unreachable|corrupt(?:ed)?|invalid|illegal|cannot|could not|couldn't|unable|missing|crash(?:ed)?|assert(?:ion)?|not found|no such|timed? ?out|oom|out of memory|exceeded|nan|mismatch|unsupported|lost|disconnected|segfault|core dumped|broken|expired|unauthorized|forbidden|exhausted|full|stopp(?:ed|ing)|bad)\b|\w(?:Error|Exception)\b"
 )
-_SPEAKER: Final = re2.compile(r"^\[?([A-Za-z][\w.-]{0,60})[\]:]")
-_NUMBER: Final = re2.compile(r"\d+")
+_NUMBER: Final = re2.compile(r"\d+(?:[.,:]\d+)*")
+_PREFIX: Final = re2.compile(
+    r"^\[?[A-Za-z][\w.-]{0,60}\]?(?::\d{1,9}){0,2} ?[:|\]] ?|^\d{1,5}: ?|^\[\d{1,5}\]<\w{1,10}>:? ?"
+)
 _RANK: Final = re2.compile(r"(?i)\[?rank[ :]?(\d{1,6})\b|^\[(\d{1,5})\]<|^(\d{1,5}): ")
 
 
@@ -55,6 +73,8 @@ class Digest(BaseModel):
     busy: Hit | None = None
     timed_out: bool = False
     ignoring: bool = False
+    shapes: dict[int, int] = Field(default_factory=dict)
+    alarm: int | None = None
     done: Hit | None = None
     checkpoints: list[Checkpoint] = Field(default_factory=list)
     suspects: list[Hit] = Field(default_factory=list)
@@ -65,7 +85,8 @@ class Digest(BaseModel):
         self.taken += 1
         if source == LOG and self._is_ignored(text):
             return
-        matched = rules.match(text, source)
+        masked = digits_masked(text[:TEXT_MAX])
+        matched = rules.match(text, source, masked)
         causes = False
         for rule in matched:
             if rule.role == "cause":
@@ -75,12 +96,9 @@ class Digest(BaseModel):
             return
         self._listen(text)
         if not causes:
-            self._take_context(matched, text, line)
-        if not causes and self.checkpoints and _NO_LIFE.search(text) is None and not text[:1].isspace():
-            self.checkpoints[-1].settled = True
-        checkpoint = sight(text, line, self.pulses)
-        if checkpoint is not None and not causes:
-            remember(self.checkpoints, checkpoint)
+            looks = _looks_of(masked[:LOOKED_AT_MAX])
+            self._take_context(matched, looks, text, line)
+            self._take_checkpoint(looks, text, masked, line)
 
     def _is_ignored(self, text: str) -> bool:
         """An exception that Python itself ignored (in a destructor) ends with the line that names it."""
@@ -106,6 +124,8 @@ class Digest(BaseModel):
         known = self.hits.get(rule.id)
         speaker = speaker_of(text)
         self.timed_out |= rule.timeout
+        if rule.tier <= TIER_GENERAL:
+            self.alarm = self.pulses
         if known is None or self._survived(rule, known):
             self.hits[rule.id] = Hit(
                 line=line,
@@ -121,18 +141,39 @@ class Digest(BaseModel):
         if speaker and speaker not in known.speakers and len(known.speakers) < SPEAKERS_MAX:
             known.speakers.append(speaker)
 
-    def _take_context(self, matched: tuple[Rule, ...], text: str, line: int | None) -> None:
-        hit = Hit(line=line, text=text[:SUSPECT_KEPT_MAX], pulses=self.pulses, order=self.taken)
+    def _take_context(self, matched: tuple[Rule, ...], looks: _Looks, text: str, line: int | None) -> None:
         roles = {rule.role for rule in matched}
         if "busy" in roles:
-            self.busy = self.busy if self.timed_out else hit
-        elif is_life(text):
+            self.busy = self.busy if self.timed_out else self._hit(text, line)
+        elif looks.life or self._is_routine(looks.shape):
             self.pulses += 1
             self.timed_out = False
-        elif "done" not in roles and is_suspect(text) and len(self.suspects) < SUSPECTS_MAX:
-            self.suspects.append(hit)
+        elif "done" not in roles and looks.suspect and len(self.suspects) < SUSPECTS_MAX:
+            self.suspects.append(self._hit(text, line))
         if "done" in roles:
-            self.done = hit
+            self.done = self._hit(text, line)
+
+    def _hit(self, text: str, line: int | None) -> Hit:
+        return Hit(line=line, text=text[:SUSPECT_KEPT_MAX], pulses=self.pulses, order=self.taken)
+
+    def _take_checkpoint(self, looks: _Looks, text: str, masked: str, line: int | None) -> None:
+        newest = self.checkpoints[-1] if self.checkpoints else None
+        if newest is not None and not newest.settled and looks.calm and not text[:1].isspace():
+            newest.settled = True
+        checkpoint = sight(text, line, self.pulses) if worth_a_look(masked) else None
+        if checkpoint is not None:
+            remember(self.checkpoints, checkpoint)
+
+    def _is_routine(self, key: int | None) -> bool:
+        """Tell whether a line with numbers in it has a shape that has come often: the program says it again and again."""
+        if key is None:
+            return False
+        if self.alarm is not None and self.pulses - self.alarm <= SURVIVES and self.shapes.get(key, 0) < ROUTINE_FROM:
+            return False  # what begins only after a failure is the end's own routine: hooks, summaries
+        if key not in self.shapes and len(self.shapes) >= SHAPES_MAX:
+            del self.shapes[min(self.shapes, key=lambda k: self.shapes[k])]
+        self.shapes[key] = count = min(self.shapes.get(key, 0) + 1, ROUTINE_FROM)
+        return count >= ROUTINE_FROM
 
     def _listen(self, text: str) -> None:
         speaker = speaker_of(text)
@@ -146,18 +187,49 @@ def _shape(text: str) -> str:
 
 def is_life(text: str) -> bool:
     """Tell whether a line shows work going on."""
-    return _LIFE.search(text) is not None and _NO_LIFE.search(text) is None
+    return _looks_of(digits_masked(text[:LOOKED_AT_MAX])).life
 
 
 def is_suspect(text: str) -> bool:
     """Tell whether a line speaks of an error in any words."""
-    return _SUSPECT.search(text) is not None
+    return _looks_of(digits_masked(text[:LOOKED_AT_MAX])).suspect
 
 
 def speaker_of(text: str) -> str | None:
     """Return the name before a line (`n1: ...`, `[n1] ...`, `n1:2:3 [0] ...`), as launchers put it; it may be a node."""
-    found = _SPEAKER.search(text)
-    return found.group(1) if found is not None else None
+    start = 1 if text[:1] == "[" else 0
+    ends = [
+        end for end in (text.find(":", start, start + NAME_MAX), text.find("]", start, start + NAME_MAX)) if end > 0
+    ]
+    if not ends:
+        return None
+    name = text[start : min(ends)]
+    if not name[:1].isalpha() or not name.replace("-", "").replace(".", "").replace("_", "").isalnum():
+        return None
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class _Looks:
+    """What a line looks like whatever its digits are."""
+
+    life: bool
+    suspect: bool
+    calm: bool
+    shape: int | None
+
+
+@lru_cache(SHAPES_CACHED)
+def _looks_of(text: str) -> _Looks:
+    calm = _NO_LIFE.search(text) is None
+    told = _PREFIX.sub("", text[:TEXT_KEPT_MAX])
+    routine = calm and not told[:2].isspace() and "0" in told
+    return _Looks(
+        life=calm and _LIFE.search(text) is not None,
+        suspect=_SUSPECT.search(text) is not None,
+        calm=calm,
+        shape=zlib.crc32(_NUMBER.sub("0", told).encode()) if routine else None,
+    )
 
 
 def rank_of(text: str) -> int | None:

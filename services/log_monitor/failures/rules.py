@@ -27,7 +27,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, Final, Literal
 
@@ -41,6 +41,12 @@ LOG: Final = "log"
 SOURCES: Final = frozenset({LOG, "kernel", "node", "scheduler", "events"})
 SURVIVES: Final = 3
 TIER_NOTICE, TIER_NODE, TIER_SPECIFIC, TIER_GENERAL, TIER_TIMEOUT, TIER_CONTEXT = 0, 1, 2, 3, 4, 9
+
+SHAPES_CACHED: Final = 4096
+
+_DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
+_COUNTS: Final = re2.compile(r"\{\d+(?:,\d*)?\}")
+_DIGIT: Final = re2.compile(r"\d")
 
 Role = Literal["cause", "busy", "done"]
 
@@ -72,6 +78,25 @@ class Rule:
     proposed_change: str | None = None
 
 
+class _Search:
+    """Patterns that are looked for at once, and what each stands for."""
+
+    def __init__(self) -> None:
+        self._filter = re2.Filter()
+        self._meaning: list[tuple[int, bool]] = []
+
+    def add(self, pattern: str, rule: int, *, wanted: bool) -> None:
+        self._filter.Add(pattern)
+        self._meaning.append((rule, wanted))
+
+    def compile(self) -> None:
+        if self._meaning:
+            self._filter.Compile()
+
+    def found(self, text: str) -> tuple[tuple[int, bool], ...]:
+        return tuple(self._meaning[n] for n in self._filter.Match(text) or ()) if self._meaning else ()
+
+
 class Rules:
     """All rules, and one search that finds which of them a line matches."""
 
@@ -80,27 +105,31 @@ class Rules:
         self.by_id: Mapping[str, Rule] = {rule.id: rule for rule in self.rules}
         if len(self.by_id) != len(self.rules):
             raise ValueError("two rules have the same id")
-        self._owners: list[tuple[int, bool]] = []
-        self._filter = re2.Filter()
+        self._plain = _Search()
+        self._numbered = _Search()
         for index, rule in enumerate(self.rules):
-            for pattern in rule.patterns:
-                self._filter.Add(pattern)
-                self._owners.append((index, True))
-            for pattern in rule.unless:
-                self._filter.Add(pattern)
-                self._owners.append((index, False))
-        self._filter.Compile()
+            for wanted, patterns in ((True, rule.patterns), (False, rule.unless)):
+                for pattern in patterns:
+                    search = self._numbered if _DIGIT.search(_COUNTS.sub("", pattern)) else self._plain
+                    search.add(pattern, index, wanted=wanted)
+        self._plain.compile()
+        self._numbered.compile()
+        self._plain_of = lru_cache(SHAPES_CACHED)(self._plain.found)
         self._xids = {xid: rule for rule in self.rules for xid in sorted(rule.xids)}
 
-    def match(self, line: str, source: str = LOG) -> tuple[Rule, ...]:
-        """Return the rules that the line of this kind of source matches, in the order of the files."""
-        found = self._filter.Match(line[:TEXT_MAX])
-        if not found:
+    def match(self, line: str, source: str = LOG, masked: str | None = None) -> tuple[Rule, ...]:
+        """Return the rules that the line of this kind of source matches, in the order of the files.
+
+        `masked` is the line as `digits_masked` gives it, where the caller has it already.
+        """
+        text = line[:TEXT_MAX]
+        plain = self._plain_of(masked[:TEXT_MAX] if masked is not None else digits_masked(text))
+        numbered = self._numbered.found(text)
+        if not plain and not numbered:
             return ()
         shown: set[int] = set()
         refused: set[int] = set()
-        for pattern in found:
-            index, wanted = self._owners[pattern]
+        for index, wanted in (*plain, *numbered):
             (shown if wanted else refused).add(index)
         hits = [rule for index in sorted(shown - refused) if source in (rule := self.rules[index]).where]
         if any(not rule.general and rule.role == "cause" for rule in hits):
@@ -110,6 +139,14 @@ class Rules:
     def of_xid(self, xid: int) -> Rule | None:
         """Return the rule of an Xid number, or None when it says nothing about hardware or a cause we know."""
         return self._xids.get(xid)
+
+
+def digits_masked(text: str) -> str:
+    """Return the text with every digit a nought, as long as it was.
+
+    Patterns that ask for no number in particular give the same for lines that differ in digits alone, as routine lines do.
+    """
+    return text.encode("utf-8", "replace").translate(_DIGITS).decode()
 
 
 @cache
