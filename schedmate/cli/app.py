@@ -7,11 +7,13 @@ import sys
 import typer
 
 from schedmate.cli import (
+    analyze_commands,
     cluster_commands,
     diagnose_command,
     event_commands,
     job_commands,
     pool_commands,
+    progress_command,
     service_commands,
     token_commands,
 )
@@ -38,7 +40,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-for module in (job_commands, cluster_commands, diagnose_command, service_commands):
+for module in (job_commands, cluster_commands, analyze_commands, diagnose_command, progress_command, service_commands):
     module.register(app)
 app.add_typer(event_commands.app, name="events")
 app.add_typer(token_commands.app, name="tokens")

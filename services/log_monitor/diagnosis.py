@@ -72,7 +72,7 @@ def diagnose(
             within_s=two_tenants_within_s,
         )
     )
-    return _verdict(found, members, redact, second_tenant=second_tenant)
+    return _verdict(found, redact, second_tenant=second_tenant)
 
 
 def log_file(member: int) -> str:
@@ -144,12 +144,8 @@ def _facts(members: Sequence[MemberTrack], attempt: int) -> Facts:
     )
 
 
-def _verdict(
-    found: Judgement, members: Sequence[MemberTrack], redact: Callable[[str], str], *, second_tenant: bool
-) -> Verdict:
+def _verdict(found: Judgement, redact: Callable[[str], str], *, second_tenant: bool) -> Verdict:
     resume_from = found.resume_from
-    if resume_from is None:
-        resume_from = _checkpoint_of_progress(members)
     if resume_from is not None and redact(resume_from) != resume_from:
         resume_from = None
     evidence = None
@@ -171,10 +167,3 @@ def _verdict(
         awaits_node=found.awaits_node,
         hardware=found.hardware,
     )
-
-
-def _checkpoint_of_progress(members: Sequence[MemberTrack]) -> str | None:
-    for track in sorted(members, key=lambda t: t.member):
-        if track.progress.checkpoint is not None and not track.digest.checkpoints:
-            return track.progress.checkpoint
-    return None

@@ -24,10 +24,12 @@ from schedmate.schemas.events import (
 )
 from schedmate.services.log_monitor.diagnosis import Verdict, diagnose
 from schedmate.services.log_monitor.failures.rules import Rules
-from schedmate.services.log_monitor.formats import sight
 from schedmate.services.log_monitor.lines import Line, flush, push
+from schedmate.services.log_monitor.metrics.command import hints_of
+from schedmate.services.log_monitor.metrics.far import Snapshot, snapshot
+from schedmate.services.log_monitor.metrics.follow import Follower
+from schedmate.services.log_monitor.metrics.library import library
 from schedmate.services.log_monitor.node_faults import NodeFailure, NodeFaults
-from schedmate.services.log_monitor.progress import Snapshot, fold, snapshot
 from schedmate.services.log_monitor.tracks import (
     Closing,
     Emission,
@@ -80,6 +82,7 @@ class Tracker:
         self._rules = rules
         self._tuning = tuning
         self._redact = redact
+        self._follower = Follower(library())
 
     def apply(self, event: Event, *, at: float, now: float, table: Table, traceparent: str | None = None) -> Outcome:
         """Take in one event. `at` is the event's own time, `now` this service's clock (Unix seconds)."""
@@ -143,6 +146,8 @@ class Tracker:
         if job.tenant is not None:
             return Outcome()
         job.tenant, job.members, job.touched_at = event.spec.tenant, event.spec.nodes, now
+        command = " ".join(event.spec.command or ()) or event.spec.script or ""
+        job.told = hints_of(command, gpus=event.spec.gpus, nodes=event.spec.nodes)
         for run in job.runs.values():
             self._check_ready(job, run, now, None)
         save_job(table, job)
@@ -209,9 +214,7 @@ class Tracker:
     # --- parts -----------------------------------------------------------------------------------------------------
 
     def _take_line(self, track: MemberTrack, line: Line, at: float) -> None:
-        seen = sight(line.text)
-        if seen is not None:
-            fold(track.progress, seen, at)
+        self._follower.follow(track.progress, line.text, at)
         track.digest.take(line.text, line.number, self._rules)
 
     def _finish_member(self, track: MemberTrack, at: float) -> None:
@@ -240,13 +243,16 @@ class Tracker:
     ) -> None:
         if run.reporter != track.member:
             return
-        far = snapshot(track.progress, job.hints)
+        far = self._far(job, track)
         if not self._worth_saying(track.emission, far, at, force=force):
             return
         track.emission = Emission(
             offset=track.feed.offset, at=at, step=far.step, fraction=far.fraction, phase=far.phase
         )
         outcome.events.append(_progress_event(job, track, far))
+
+    def _far(self, job: JobTrack, track: MemberTrack) -> Snapshot:
+        return snapshot(self._follower.view(track.progress), job.hints)
 
     def _worth_saying(self, said: Emission | None, far: Snapshot, at: float, *, force: bool) -> bool:
         if said is None:
@@ -263,7 +269,7 @@ class Tracker:
         said = track.emission
         if said is None or said.offset != end or track.feed.offset != end:
             return Outcome()
-        return Outcome(events=[_progress_event(job, track, snapshot(track.progress, job.hints))])
+        return Outcome(events=[_progress_event(job, track, self._far(job, track))])
 
 
 def settle(table: Table, job: JobTrack, attempt: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, Protocol
 
 from pydantic import BaseModel, Field
@@ -9,7 +10,8 @@ from pydantic import BaseModel, Field
 from schedmate.schemas.events import ExitCause
 from schedmate.services.log_monitor.failures.digest import Digest
 from schedmate.services.log_monitor.lines import Feed
-from schedmate.services.log_monitor.progress import Hints, Progress
+from schedmate.services.log_monitor.metrics.far import Hints
+from schedmate.services.log_monitor.metrics.state import Metrics
 
 VERSION: Final = 1
 RUNS_MAX: Final = 4
@@ -53,7 +55,7 @@ class MemberTrack(BaseModel):
     member: int
     node: str
     feed: Feed = Field(default_factory=Feed)
-    progress: Progress = Field(default_factory=Progress)
+    progress: Metrics = Field(default_factory=Metrics)
     digest: Digest = Field(default_factory=Digest)
     emission: Emission | None = None
     exit: Exit | None = None
@@ -93,14 +95,18 @@ class JobTrack(BaseModel):
     members: int | None = None
     total_steps: int | None = None
     total_epochs: float | None = None
+    told: Hints = Hints()
     done_attempt: int = 0
     runs: dict[int, RunTrack] = Field(default_factory=dict)
     touched_at: float = 0.0
 
     @property
     def hints(self) -> Hints:
-        """Length of the job as its source tells it."""
-        return Hints(self.total_steps, self.total_epochs)
+        """Length of the job as its command and its source tell it."""
+        told = self.told
+        return replace(
+            told, total_steps=self.total_steps or told.total_steps, total_epochs=self.total_epochs or told.total_epochs
+        )
 
     def all_in(self, bits: int) -> bool:
         """Tell whether every member of the gang is among `bits`; never, while the gang's size is not known."""

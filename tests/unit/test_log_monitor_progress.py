@@ -5,17 +5,20 @@ from __future__ import annotations
 import pytest
 
 from schedmate.schemas.events import Phase
-from schedmate.services.log_monitor.formats import sight
-from schedmate.services.log_monitor.progress import Hints, Progress, Snapshot, fold, snapshot
+from schedmate.services.log_monitor.metrics.far import Hints, Snapshot, snapshot
+from schedmate.services.log_monitor.metrics.follow import Follower
+from schedmate.services.log_monitor.metrics.library import library
+from schedmate.services.log_monitor.metrics.numbers import stamp
+from schedmate.services.log_monitor.metrics.state import Metrics
+
+FOLLOWER = Follower(library())
 
 
 def follow(*lines: str, every_s: float = 1.0, hints: Hints = Hints()) -> Snapshot:  # noqa: B008 - frozen
-    progress = Progress()
+    metrics = Metrics()
     for number, line in enumerate(lines):
-        seen = sight(line)
-        if seen is not None:
-            fold(progress, seen, number * every_s)
-    return snapshot(progress, hints)
+        FOLLOWER.follow(metrics, line, number * every_s)
+    return snapshot(FOLLOWER.view(metrics), hints)
 
 
 @pytest.mark.parametrize(
@@ -110,21 +113,6 @@ def test_the_jobs_source_gives_the_total_that_the_log_does_not():
 
 
 @pytest.mark.parametrize(
-    ("line", "path"),
-    [
-        ("saved checkpoint to /ck/step_400.pt", "/ck/step_400.pt"),
-        ("Saving model checkpoint to out/checkpoint-500.", "out/checkpoint-500"),
-        ("saving checkpoint: /data/x.safetensors", "/data/x.safetensors"),
-        ("saving progress bar state", None),
-        ("step 4/9 loss=0.2", None),
-    ],
-)
-def test_a_saved_checkpoint_is_noticed(line, path):
-    seen = sight(line)
-    assert (seen.checkpoint if seen else None) == path
-
-
-@pytest.mark.parametrize(
     "text", ["", "hello", "1/2", "100%", "Epoch", "|", "step", "[1/2]", "9" * 400 + "/" + "9" * 400]
 )
 def test_a_line_that_shows_nothing_gives_nothing_odd(text):
@@ -147,13 +135,13 @@ def test_a_line_that_shows_nothing_gives_nothing_odd(text):
     ],
 )
 def test_a_printed_rate_is_in_steps_a_second(line, rate):
-    assert sight(line).rate == (pytest.approx(rate) if rate is not None else None)
+    assert follow(line).steps_per_sec == (pytest.approx(rate) if rate is not None else None)
 
 
 def test_timestamps_of_the_lines_give_the_rate_whatever_the_time_of_arrival():
     lines = [f"2024-01-01 10:00:{4 * n:02d},000 INFO step {n}/100 loss: 1.0" for n in range(1, 9)]
     assert follow(*lines, every_s=0).steps_per_sec == pytest.approx(0.25)
-    assert sight("2024-13-41 99:00:00 step 1/2").stamp_s is None
+    assert stamp("2024-13-41 99:00:00") is None
 
 
 @pytest.mark.parametrize(
@@ -168,7 +156,7 @@ def test_timestamps_of_the_lines_give_the_rate_whatever_the_time_of_arrival():
     ],
 )
 def test_a_line_shows_the_phase(line, phase):
-    assert sight(line).phase is phase
+    assert follow(line).phase is phase
 
 
 def test_a_bar_over_epochs_counts_epochs_and_a_restart_begins_its_rate_anew():

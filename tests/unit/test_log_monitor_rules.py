@@ -8,7 +8,9 @@ import pytest
 
 from schedmate.services.log_monitor.failures.categories import load_categories
 from schedmate.services.log_monitor.failures.rules import TEXT_MAX, load_rules
-from schedmate.services.log_monitor.formats import sight
+from schedmate.services.log_monitor.metrics.follow import Follower
+from schedmate.services.log_monitor.metrics.library import library
+from schedmate.services.log_monitor.metrics.state import Metrics
 
 RULES = load_rules()
 EXAMPLES = [(rule, text) for rule in RULES.rules for text in rule.examples]
@@ -75,7 +77,7 @@ def test_a_hostile_line_is_read_in_bounded_time(piece):
     line = (piece * TEXT_MAX)[: TEXT_MAX * 2]
     start = time.perf_counter()
     RULES.match(line)
-    sight(line)
+    Follower(library()).follow(Metrics(), line)
     assert time.perf_counter() - start < 0.25
 
 

@@ -18,6 +18,7 @@ INTERVALS_MIN: Final = 2
 SPAN_MIN_S: Final = 2.0
 COARSE_S: Final = 10.0
 OVERSHOOT: Final = 1.01
+NEARLY: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ def snapshot(metrics: Metrics, hints: Hints) -> Snapshot:
     else:
         step = _with_twin(metrics, counter)
         total = counter.total if not counter.totals else None
+        if total and epochs and metrics.epoch is None and 0 < counter.resets < epochs:
+            step, total = step + counter.resets * total, total * epochs  # an unnumbered bar an epoch
         total = total or _borrowed_total(metrics, counter) or known_total or _total_by_epochs(metrics, hints, epochs)
         if counter.frame and metrics.frame_rates and not counter.printed:
             rate = _rate(counter, metrics.frame_rates, counter.weak)
@@ -85,8 +88,8 @@ def _told(
     metrics: Metrics, counter: Counter, step: float, total: float | None, rate: float | None, epochs: float | None
 ) -> Snapshot:
     eta = (total - step) / rate if total and rate else None
-    if metrics.phase is Phase.DONE and eta is not None:
-        eta = 0.0
+    if metrics.phase is Phase.DONE and total and step > NEARLY * total:
+        step, eta = total, 0.0  # the last lines are not always printed
     low, high = _interval(counter, eta)
     return Snapshot(
         step=int(step), total_steps=int(total) if total else None,

@@ -47,20 +47,21 @@ class Follower:
             routine.passed += 1
             routine.text = text
             routine.line = metrics.line
+            routine.at = arrived_at
             return
         self._read(metrics, known[0], plan, text, arrived_at, routine)
 
     def view(self, metrics: Metrics, unfinished: Iterable[str] = ()) -> Metrics:
         """Return the metrics with the lines that were passed over, and those that are not finished yet, taken in; a copy if there are any."""
-        lines = sorted((r.line, r.text) for r in metrics.routine.values() if r.text is not None)
+        lines = sorted((r.line, r.text, r.at) for r in metrics.routine.values() if r.text is not None)
         last = [text for text in unfinished if text]
         if not lines and not last:
             return metrics
         seen = copy.deepcopy(metrics)
         seen.routine.clear()
-        for number, text in lines:
+        for number, text, at in lines:
             seen.line = number - 1
-            self.follow(seen, text)
+            self.follow(seen, text, at)
         seen.line = metrics.line
         for text in last:
             self.follow(seen, text)
@@ -90,7 +91,7 @@ class Follower:
             text, kept.text, kept.passed = kept.text, None, PASSED_MAX
             metrics.line = kept.line - 1
             if text is not None:
-                self.follow(metrics, text)
+                self.follow(metrics, text, kept.at)
         metrics.line = now
 
     def _look(self, text: str, key: bytes) -> tuple[Shape, Plan]:

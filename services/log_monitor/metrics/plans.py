@@ -299,8 +299,10 @@ def _place_counter(plan: Plan, shape: Shape, i: int, label: list[str], total: in
     if named and lex.has("other", [w for w in qualified if not lex.is_("eval", w)]):
         return head not in {"step", "iter", "iteration"} or total is None
     if not named and unit and lex.is_("step", unit) and unit not in {"it", "up", "ts"} and not lex.has("other", name):
-        if total is None and _announces(shape.texts[i]):
-            return False
+        if total is None and (
+            _announces(shape.texts[i]) or (unit.endswith("s") and shape.texts[i + 1].startswith(" "))
+        ):
+            return False  # "for 200 steps" announces; "200 steps" may be anything, and is for the induction
         named, head, name = True, unit, [*name[-1:], unit] if total is None else [unit]
     if (
         total is None
@@ -357,11 +359,10 @@ def _place_announced(  # noqa: PLR0911 - a decision list
     if label[-2:] == ["batch", "size"]:
         plan.announced.append((i, "batch" if not {"total", "global"} & set(label) else "global_batch"))
         return True
-    if unit and lex.is_("step", unit) and unit not in {"it", "up", "ts"}:
-        if unit in lex.words["inner"] or {"dataloader", "loader", "epoch"} & set(words_of(shape.free)):
-            plan.announced.append((i, "inner"))
-        else:
-            plan.announced.append((i, "steps"))
+    if unit and lex.is_("step", unit) and unit not in {"it", "up"}:
+        within = {"dataloader", "loader", "epoch"} & set(words_of(shape.free))
+        if within or _announces(shape.texts[i]):
+            plan.announced.append((i, "inner" if within or unit in lex.words["inner"] else "steps"))
         return True
     if label and any(lex.is_("step", word) for word in label[-2:]) and lex.has("total", label):
         plan.announced.append((i, "steps"))

@@ -121,7 +121,7 @@ class Reading:
             return "stamp", m.stamp
         if m.elapsed is not None and m.line - m.elapsed_line <= FRESH_LINES:
             return "block", m.elapsed
-        return ("arrival", self.arrived_at) if self.arrived_at is not None else None
+        return ("arrival", float(self.arrived_at)) if self.arrived_at is not None else None
 
     # --- counters --------------------------------------------------------------------------------------------------
 
@@ -261,7 +261,8 @@ class Reading:
         epoch = m.epoch
         if epoch is None:
             m.epoch = Counter(name="epoch", last=value, first=value, line=m.line)
-            if value == 1 and base == 0 and m.line < LOG_BEGINS_LINES and m.resumed_at is None:
+            begins = m.line < LOG_BEGINS_LINES and m.resumed_at is None and not self.plan.known
+            if value == 1 and base == 0 and begins:
                 m.epoch_base = 1
             changed = m.epoch
         else:

@@ -102,6 +102,7 @@ class Routine:
     passed: int = 0
     text: str | None = None
     line: int = 0
+    at: float | None = None
 
 
 @dataclass(slots=True)
