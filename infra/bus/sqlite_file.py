@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sqlite3
 import time
 from collections import Counter, deque
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from schedmate.infra.bus.port import BusError, BusUnavailableError
+from schedmate.infra.private_file import make_private_file
 
 BUSY_TIMEOUT_S: Final = 5.0
 OTHER_PROCESSES_EVERY_S: Final = 0.05
@@ -215,8 +215,7 @@ class BusFile:
         return connection
 
     def _connect_writer(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))  # jobs' environments are in it
+        make_private_file(self.path)  # jobs' environments are in it
         connection = self._connect()
         deadline = time.monotonic() + BUSY_TIMEOUT_S
         while True:  # changing the journal's mode does not wait for locks by itself

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from schedmate.infra.local_disk import network_file_system
+from schedmate.infra.private_file import make_private_file
 from schedmate.infra.store import documents
 from schedmate.infra.store.port import (
     Document,
@@ -250,8 +250,7 @@ class SqliteStore:
                 f"{self._path} lies on a network's file system ({kind}), on which SQLite loses data: "
                 "choose a state directory on a local disk"
             )
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        make_private_file(self._path)
         return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
