@@ -19,9 +19,10 @@ from schedmate.infra.store.port import Document, DuplicateKeyError, Json, Store,
 from schedmate.infra.telemetry import names
 from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.infra.telemetry.tracing import current_traceparent, span_from
-from schedmate.schemas.events import Event, NodeFaultObserved
+from schedmate.schemas.events import Event, NodeFaultObserved, RunDiagnosed
 from schedmate.schemas.wire import Envelope
 from schedmate.services.log_monitor import work
+from schedmate.services.log_monitor.failures.judge import Judgement
 from schedmate.services.log_monitor.failures.rules import load_rules
 from schedmate.services.log_monitor.handlers import SOURCE, JobLocks
 from schedmate.services.log_monitor.node_faults import (
@@ -50,6 +51,7 @@ NODE_UPDATES_MAX: Final = 5
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
+OnSaid = Callable[[RunDiagnosed, Judgement, Sequence[MemberTrack], str], None]
 Publish = Callable[[Sequence[Envelope[Event]]], Awaitable[None]]
 
 
@@ -67,7 +69,9 @@ class Closings:
         metrics: Metrics,
         *,
         track_age_max_s: float,
+        on_said: OnSaid | None = None,
     ) -> None:
+        self._on_said = on_said
         self._state = state
         self._locks = locks
         self._store = store
@@ -228,6 +232,8 @@ class Closings:
             category=event.category,
             confidence=event.confidence,
         )
+        if self._on_said is not None and verdict.judged is not None:
+            self._on_said(event, verdict.judged, members, envelope.traceparent or "")
         if verdict.hardware and verdict.culprit_node is not None and job.tenant is not None:
             ended = max((m.exit.ended_at for m in members if m.exit is not None), default=self._clock.now())
             await self._remember(verdict.culprit_node, NodeFailure(event.run_id, job.tenant, event.category, ended))

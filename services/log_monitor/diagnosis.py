@@ -13,6 +13,7 @@ from schedmate.schemas.events import Action, Culpable, Evidence, ExitCause, Node
 from schedmate.services.log_monitor.failures.digest import Digest, Hit
 from schedmate.services.log_monitor.failures.judge import Facts, Judgement, Similar, Source, judge
 from schedmate.services.log_monitor.failures.rules import LOG, TIER_SPECIFIC, Rules
+from schedmate.services.log_monitor.failures.similar import load_library
 from schedmate.services.log_monitor.node_faults import NodeFailure, NodeFaults, borne_out, rule_of_fault
 from schedmate.services.log_monitor.tracks import MemberTrack
 
@@ -38,6 +39,7 @@ class Verdict:
     source: Literal["rules", "retrieval", "model"] = "rules"
     awaits_node: bool = False
     hardware: bool = False
+    judged: Judgement | None = None
 
 
 def diagnose(
@@ -53,7 +55,8 @@ def diagnose(
     similar: Similar | None = None,
 ) -> Verdict:
     """Return the verdict on a run of which at least one member ended badly."""
-    logs = [_of_member(track, rules) for track in members]
+    logs = log_sources(members, rules)
+    similar = similar or load_library().nearest
     facts = _facts(members, attempt)
     found = judge(logs, facts, rules, similar)
     nodes = _of_nodes(members, rules, faults)
@@ -73,6 +76,11 @@ def diagnose(
         )
     )
     return _verdict(found, redact, second_tenant=second_tenant)
+
+
+def log_sources(members: Sequence[MemberTrack], rules: Rules) -> list[Source]:
+    """Return the members' outputs as the judge sees them."""
+    return [_of_member(track, rules) for track in members]
 
 
 def log_file(member: int) -> str:
@@ -166,4 +174,5 @@ def _verdict(found: Judgement, redact: Callable[[str], str], *, second_tenant: b
         source="retrieval" if found.basis == "retrieval" else "rules",
         awaits_node=found.awaits_node,
         hardware=found.hardware,
+        judged=found,
     )

@@ -29,6 +29,12 @@ class LogMonitorSettings(ServiceSettings):
         le=60,
         description="How long a diagnosis waits after a bad exit for the log's last bytes and the node's own side; below the dispatcher's diagnosis_wait_s.",
     )
+    opinion_timeout_s: float = Field(
+        default=60.0,
+        gt=0,
+        le=600,
+        description="How long a language model may take over a failure that nothing explains.",
+    )
     two_tenants_within_s: float = Field(
         default=86_400.0,
         gt=0,

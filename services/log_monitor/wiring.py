@@ -6,23 +6,27 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from schedmate.infra.adapters import kafka_access, make_bus, make_store
+from schedmate.infra.adapters import kafka_access, make_bus, make_llm, make_store
 from schedmate.infra.bus.keyed_state import KeyedState, StoreState
 from schedmate.infra.bus.port import EventBus
 from schedmate.infra.clock import Clock, Random, SystemClock, SystemRandom
 from schedmate.infra.group_service import Adapter, GroupService, Stream
+from schedmate.infra.llm.port import LanguageModel
 from schedmate.infra.runner import GroupRunner
 from schedmate.infra.settings import SettingsError
 from schedmate.infra.store.port import Store
 from schedmate.infra.telemetry.metrics import Metrics
+from schedmate.infra.telemetry.redaction import redact
 from schedmate.infra.work_pool import WorkPool
 from schedmate.schemas.codec import encode
 from schedmate.schemas.events import Event
 from schedmate.schemas.topology import topology
 from schedmate.schemas.wire import Envelope
 from schedmate.services.log_monitor.closings import Closings
+from schedmate.services.log_monitor.failures.rules import load_rules
 from schedmate.services.log_monitor.handlers import JobLocks, StreamHandler
 from schedmate.services.log_monitor.node_watch import NodeWatch
+from schedmate.services.log_monitor.opinions import Opinions
 from schedmate.services.log_monitor.settings import LogMonitorSettings
 from schedmate.services.log_monitor.tracker import Tuning
 
@@ -43,6 +47,7 @@ def build(
     clock: Clock | None = None,
     random: Random | None = None,
     work_pool: WorkPool | None = None,
+    llm: LanguageModel | None = None,
 ) -> GroupService:
     """Return the component. Adapters that are not handed in are made, started and stopped by it."""
     clock = clock or SystemClock()
@@ -54,13 +59,16 @@ def build(
         store = make_store(settings)
         owned.append(store)
     pool = work_pool or WorkPool(settings.work_processes)
-    parts = _Parts(settings, bus, store, clock, pool)
+    model = llm or make_llm(settings)
+    parts = _Parts(settings, bus, store, clock, pool, model)
     random = random or SystemRandom()
     stream = parts.faust(random) if _is_faust(settings) else parts.runner(random)
 
-    async def close_pool() -> None:
+    async def close_own() -> None:
         if work_pool is None:
             await pool.close()
+        if llm is None:
+            await model.stop()
 
     return GroupService(
         NAME,
@@ -73,8 +81,8 @@ def build(
         stream=stream,
         clock=clock,
         metrics=parts.metrics,
-        beside=(parts.watch.run, parts.close_runs),
-        on_close=close_pool,
+        beside=(parts.watch.run, parts.close_runs, parts.opinions.run),
+        on_close=close_own,
     )
 
 
@@ -88,7 +96,15 @@ def _is_faust(settings: LogMonitorSettings) -> bool:
 class _Parts:
     """The parts of the service and how they hang together."""
 
-    def __init__(self, settings: LogMonitorSettings, bus: EventBus, store: Store, clock: Clock, pool: WorkPool) -> None:
+    def __init__(
+        self,
+        settings: LogMonitorSettings,
+        bus: EventBus,
+        store: Store,
+        clock: Clock,
+        pool: WorkPool,
+        model: LanguageModel,
+    ) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self._bus = bus
@@ -101,6 +117,9 @@ class _Parts:
             progress_fraction=settings.progress_fraction,
             tail_wait_s=settings.tail_wait_s,
             two_tenants_within_s=settings.two_tenants_within_s,
+        )
+        self.opinions = Opinions(
+            model, self._publish, clock, load_rules(), redact, timeout_s=settings.opinion_timeout_s
         )
         self.closings: Closings | None = None
         self.watch = NodeWatch(
@@ -159,6 +178,7 @@ class _Parts:
             self._clock,
             self.metrics,
             track_age_max_s=self.settings.track_age_max_s,
+            on_said=self.opinions.guessed,
         )
         return StreamHandler(
             state,
