@@ -43,9 +43,9 @@ def hints_of(command: str, *, gpus: int = 1, nodes: int = 1) -> Hints:  # noqa: 
             continue
         if lex.has("other", [w for w in words if w != "training"]) or {"per"} & set(words):
             continue
-        if any(lex.is_("epoch", w) or w == "轮数" for w in words[-2:]):
+        if any(lex.counts("epoch", w) or w == "轮数" for w in words[-2:]):
             epochs = value
-        elif lex.is_("step", words[-1]) or (len(words) > 1 and lex.is_("step", words[-2])):
+        elif lex.counts("step", words[-1]) or (len(words) > 1 and lex.is_("step", words[-2])):
             steps = value
     return Hints(
         int(steps) if steps else None, epochs, int(batch) if batch else None, int(samples) if samples else None,

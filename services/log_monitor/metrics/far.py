@@ -9,6 +9,7 @@ from statistics import median
 from typing import Final
 
 from schedmate.schemas.events import Phase
+from schedmate.services.log_monitor.metrics.counting import FRESH_LINES
 from schedmate.services.log_monitor.metrics.state import Counter, Metrics
 
 TRUST_PRINTED_WITHIN: Final = 1.3
@@ -90,11 +91,14 @@ def _told(
     eta = (total - step) / rate if total and rate else None
     if metrics.phase is Phase.DONE and total and step > NEARLY * total:
         step, eta = total, 0.0  # the last lines are not always printed
+    fraction = min(1.0, step / total) if total else _percentage(metrics)
+    if eta is None and not total and fraction and rate:
+        eta = step * (1 / fraction - 1) / rate
     low, high = _interval(counter, eta)
     return Snapshot(
         step=int(step), total_steps=int(total) if total else None,
         epoch=metrics.epoch.last if metrics.epoch is not None else None, total_epochs=epochs,
-        fraction=min(1.0, step / total) if total else None, steps_per_sec=rate, eta_s=max(0.0, eta) if eta is not None else None,
+        fraction=fraction, steps_per_sec=rate, eta_s=max(0.0, eta) if eta is not None else None,
         phase=metrics.phase, loss=metrics.loss, eta_low_s=low, eta_high_s=high,
     )  # fmt: skip
 
@@ -159,6 +163,14 @@ def _by_epochs(
     )  # fmt: skip
 
 
+def _percentage(metrics: Metrics) -> float | None:
+    """Return the share that is printed beside a counter whose total is not."""
+    percent = metrics.percent
+    if percent is None or not percent.moves or metrics.line - percent.line > FRESH_LINES:
+        return None
+    return percent.last / 100
+
+
 def _by_percentage(metrics: Metrics, epochs: float | None, known_total: float | None) -> Snapshot:
     percent = metrics.percent
     total = int(known_total) if known_total else None
@@ -166,6 +178,8 @@ def _by_percentage(metrics: Metrics, epochs: float | None, known_total: float | 
         return Snapshot(total_steps=total, total_epochs=epochs, phase=metrics.phase, loss=metrics.loss)
     pace = rate_of(percent)
     eta = (100 - percent.last) / pace if pace else None
+    if eta is None and percent.left:
+        eta = percent.left[-1][1]
     return Snapshot(fraction=percent.last / 100, eta_s=eta, phase=metrics.phase, loss=metrics.loss, total_epochs=epochs)
 
 
@@ -182,7 +196,9 @@ def _choose(metrics: Metrics, known_total: float | None) -> Counter | None:
     for counter in metrics.counters.values():
         if not counter.named and counter.moves == 0 and counter.seen > 3:  # noqa: PLR2004 - a constant
             continue
-        if counter.aside is not None or (counter.totals > 1 and counter.totals >= counter.seen // 2):
+        if counter.aside is not None or (
+            not counter.named and counter.totals > 1 and counter.totals >= counter.seen // 2
+        ):
             continue
         score = 0.0
         if known_total is not None and counter.total == known_total:

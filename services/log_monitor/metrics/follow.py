@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -21,6 +22,8 @@ CACHE_MAX: Final = 20_000
 CACHED_LINE_MAX: Final = 400
 ROUTINE_AFTER: Final = 48
 PASSED_MAX: Final = 15
+HEADER_STALE_LINES: Final = 40
+_CELL: Final = re.compile(r"\S+(?: \S+)*")
 _MASK: Final = bytes.maketrans(b"123456789", b"000000000")
 
 
@@ -70,9 +73,9 @@ class Follower:
     def _read(
         self, metrics: Metrics, shape: Shape, plan: Plan, text: str, arrived_at: float | None, routine: Routine | None
     ) -> None:
-        if shape.bare:
+        if metrics.header is not None and shape.slots and not plan.known:
             plan = self._row(metrics, shape, text, plan)
-        elif not shape.slots:
+        if not shape.slots:
             _note_header(metrics, text)
         if not plan.says:
             return
@@ -110,15 +113,34 @@ class Follower:
         return shape, plan
 
     def _row(self, metrics: Metrics, shape: Shape, text: str, plan: Plan) -> Plan:
+        """Return the plan of a row under the table's header that was seen last; `plan` when the line is no such row."""
         header = metrics.header
-        if header is None or len(header) != len(shape.slots) or plan.known:
+        assert header is not None
+        if metrics.line - metrics.header_line > HEADER_STALE_LINES and metrics.header_used == 0:
             return plan
-        key = "\x01".join((shape.template, *header))
+        names = _columns(shape, text, header)
+        if names is None:
+            return plan
+        metrics.header_used += 1
+        key = "\x01".join((shape.template, *names))
         found = self._plans.get(key)
         if found is None:
-            found = self._plans[key] = plan_of(shape, text, header)
+            found = self._plans[key] = plan_of(shape, text, names)
             found.key = plan.key
         return found
+
+
+def _columns(shape: Shape, text: str, header: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the column's name for every number of a row: of a bare one, or of cells (with units) as wide apart as the header's."""
+    if shape.bare and len(header) == len(shape.slots):
+        return header
+    cells = list(_CELL.finditer(text))
+    if len(cells) != len(header) or not cells[0].group()[:1].isdigit():
+        return None
+    return tuple(
+        next((name for cell, name in zip(cells, header, strict=True) if cell.start() <= slot.start < cell.end()), "")
+        for slot in shape.slots
+    )
 
 
 def _note_header(metrics: Metrics, text: str) -> None:
@@ -129,7 +151,7 @@ def _note_header(metrics: Metrics, text: str) -> None:
     wide = [part.strip() for part in stripped.replace("|", "  ").split("  ") if part.strip()]
     columns = wide if len(wide) > 1 else stripped.split()
     if 2 <= len(columns) <= 24 and len(stripped) < 400:  # noqa: PLR2004 - a table's header
-        metrics.header, metrics.header_line = tuple(c[:32] for c in columns), metrics.line
+        metrics.header, metrics.header_line, metrics.header_used = tuple(c[:32] for c in columns), metrics.line, 0
 
 
 def _new_routine(metrics: Metrics, key: str) -> Routine:

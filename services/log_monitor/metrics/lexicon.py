@@ -41,6 +41,13 @@ class Lexicon:
         """Tell whether a word is of a kind."""
         return word in self.words[kind]
 
+    def counts(self, kind: str, word: str) -> bool:
+        """Tell whether a word, or what it is a number or a limit of (`nsteps`, `maxiter`), is of a kind."""
+        known = self.words[kind]
+        return word in known or any(
+            word.startswith(p) and word[len(p) :] in known for p in ("n", "max", "num", "total")
+        )
+
 
 @cache
 def lexicon() -> Lexicon:

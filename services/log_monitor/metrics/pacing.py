@@ -30,6 +30,8 @@ def take(reading: Reading, counter: Counter | None) -> None:
         _take_job_left(reading)
     if counter is not None:
         _take_rates(reading, counter)
+    elif plan.percent is not None and plan.left and metrics.percent is not None:
+        _take_left(reading, metrics.percent)
 
 
 def _counter_of_block(metrics: Metrics) -> Counter | None:
@@ -85,10 +87,15 @@ def _take_rates(reading: Reading, counter: Counter) -> None:
         if value is not None:
             _push(counter.printed, value * plan.each[0][1])
     if plan.left:
-        value = reading.positive(plan.left[0][0])
-        if value is not None:
-            counter.left.append((counter.last, value * plan.left[0][1]))
-            del counter.left[:-PRINTED_MAX]
+        _take_left(reading, counter)
+
+
+def _take_left(reading: Reading, counter: Counter) -> None:
+    slot, factor = reading.plan.left[0]
+    value = reading.positive(slot)
+    if value is not None:
+        counter.left.append((counter.last, value * factor))
+        del counter.left[:-PRINTED_MAX]
 
 
 def _say(counters: list[Counter], rate: float, *, strong: bool) -> None:

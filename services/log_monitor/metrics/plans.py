@@ -44,6 +44,9 @@ class Plan:
     paces: list[tuple[int, float, bool]] = field(default_factory=list)  # slot, seconds in its unit, strong
     epoch_paces: list[tuple[int, float]] = field(default_factory=list)
     each: list[tuple[int, float]] = field(default_factory=list)
+    others: list[tuple[int, float]] = field(
+        default_factory=list
+    )  # per second, of something that may be what is counted
     elapsed: list[tuple[int, float, bool]] = field(default_factory=list)  # slot, seconds in its unit, certain
     left: list[tuple[int, float]] = field(default_factory=list)
     stamp: int | None = None
@@ -87,6 +90,7 @@ def plan_of(shape: Shape, text: str, header: tuple[str, ...] | None = None) -> P
         if slot.pair:
             continue
         _place(plan, shape, i, slot, labels[i])
+    _settle_others(plan, shape)
     _read_text(plan, shape, text, labels)
     return plan
 
@@ -123,7 +127,8 @@ def _place(  # noqa: C901, PLR0911, PLR0912 - a decision list, in order of certa
         return
     total = i + 1 if i + 1 < len(shape.slots) and shape.slots[i + 1].pair else None
     if slot.percent and total is None:
-        if plan.percent is None and (not label or _PROGRESS & set(label)) and not before.endswith("("):
+        beside = before.strip() == "(" and i > 0 and not any(s.pair for s in shape.slots)
+        if plan.percent is None and (beside or ((not label or _PROGRESS & set(label)) and not before.endswith("("))):
             plan.percent = i
         return
     if _place_epoch(plan, shape, i, label, total):
@@ -136,6 +141,16 @@ def _place(  # noqa: C901, PLR0911, PLR0912 - a decision list, in order of certa
         return
     if not lex.has("other", label):
         plan.unknown.append(i)
+
+
+def _settle_others(plan: Plan, shape: Shape) -> None:
+    """`40 / 5000 tasks; 3.1 tasks/sec`, or a bar's own rate: what is counted is what the rate counts."""
+    for slot, factor in plan.others:
+        noun = shape.slots[slot].unit.lower().split("/")[0].strip()
+        units = {shape.slots[c.total].unit.lower() for c in plan.counters if c.total is not None}
+        in_bar = shape.texts[slot].strip() == "," and slot > 1 and shape.texts[slot - 1].endswith("<")
+        if noun in units or (in_bar and any(c.bar for c in plan.counters)):
+            plan.rates.append((slot, factor, False))
 
 
 def _own_label(slots: tuple[Slot, ...], i: int) -> list[str]:
@@ -184,7 +199,10 @@ def _place_rate(  # noqa: C901, PLR0911 - a decision list
         if kind == "spe":
             plan.epoch_paces.append((i, factor))
             return True
-        if kind in {"samples", "epoch_rate"}:
+        if kind == "samples":
+            plan.others.append((i, factor))
+            return True
+        if kind == "epoch_rate":
             return True
         if kind == "each":
             plan.each.append((i, factor))
@@ -196,7 +214,12 @@ def _place_rate(  # noqa: C901, PLR0911 - a decision list
     if "ups" in tail:
         plan.rates.append((i, 1.0, False))
         return True
-    if label and label[-1] in {"sec", "second", "s"} and len(label) > 1:
+    if (
+        label
+        and label[-1] in {"sec", "second", "s"}
+        and len(label) > 1
+        and not {"time", "total", "elapsed"} & set(label)
+    ):
         if any(lex.is_("step", word) for word in label[:-1]) and not lex.has("samples", label):
             plan.rates.append((i, 1.0, False))
         return True
@@ -282,6 +305,7 @@ def _announces(before: str) -> bool:
         "train",
         "training",
         "total",
+        "max",
         "共",
     }
 
@@ -376,7 +400,7 @@ def _place_announced(  # noqa: PLR0911 - a decision list
 def _place_time(plan: Plan, i: int, label: list[str], meaning: tuple[str, float] | None) -> bool:
     lex = lexicon()
     factor = meaning[1] if meaning is not None and meaning[0] == "time" else 1.0
-    timed = meaning is not None and meaning[0] == "time"
+    timed = (meaning is not None and meaning[0] == "time") or (len(label) > 1 and label[-1] in {"s", "secs", "seconds"})
     if (
         not lex.has("time", label)
         and not timed

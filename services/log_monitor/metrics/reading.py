@@ -58,7 +58,9 @@ class Reading:
             return
         if plan.unknown:
             counter = self._learn(counter)
-        if plan.percent is not None and counter is None:
+        if counter is None and self.counted:
+            counter = self.counted[-1]  # of an announced length that turned out to count
+        if plan.percent is not None:
             self._take_percent()
         self._take_phase(counter)
         if plan.losses:

@@ -31,10 +31,10 @@ _GLYPHS: Final = re.compile(
 )
 _CUT: Final = re.compile(r"[,;|{}\[\]\t()<>\u00b7]|\s{2,}|\s-+\s|: |\. |=+(?=.)")
 _PAIR: Final = re.compile(r"^\s{0,10}(?:/|of|out of|von|sur|de|из)\s{0,10}$")
-_NAME: Final = r"[A-Za-zäöüéè]{1,14}|[\u4e00-\u9fff]{1,3}"
+_NAME: Final = r"[A-Za-zäöüéè]{1,14}|[\u0400-\u04ff]{1,14}|[\u4e00-\u9fff]{1,3}"
 _AMOUNT: Final = rf"%|(?:{_NAME}|)\s?(?:/|\bper\b)\s?(?:{_NAME})|{_NAME}"
 _UNIT: Final = re.compile(rf"^(?:({_AMOUNT})(?![\w./])|\s{{1,2}}({_AMOUNT})(?![\w./]|[\"')]{{0,2}}\s{{0,3}}[:=]))")
-_PARENTHESIS: Final = re.compile(r"\(\s?([a-zA-Zµ/]{1,12})\s?\)\s{0,3}[:=]?\s{0,3}$")
+_PARENTHESIS: Final = re.compile(r"[(\[]\s?([a-zA-Zµ/]{1,12})\s?[)\]]\s{0,3}[:=]?\s{0,3}$")
 _ASIDE: Final = re.compile(r"\(([A-Za-z]{1,12})\)")
 _PERCENT: Final = re.compile(r"^\s?%")
 _TRIM: Final = " \t:=\"'`([<#~|\u2026.\x1b*"
@@ -121,7 +121,7 @@ def _glued(before: str) -> bool:
 def _label(before: str) -> tuple[list[str], str]:
     unit = ""
     inside = _PARENTHESIS.search(before)
-    if inside is not None:
+    if inside is not None and ("(" in inside.group() or inside.group(1).lower() in lexicon().units):
         unit, before = inside.group(1), before[: inside.start()]
     before = _ASIDE.sub(r" \1", _GLYPHS.sub("", before[-120:])).rstrip(_TRIM)
     cut = None

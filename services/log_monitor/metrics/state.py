@@ -119,6 +119,7 @@ class Metrics:
     routine: dict[str, Routine] = field(default_factory=dict)
     header: tuple[str, ...] | None = None
     header_line: int = 0
+    header_used: int = 0
     stamp: float | None = None
     stamp_line: int = 0
     elapsed: float | None = None
