@@ -52,6 +52,7 @@ ENDS = (JobSucceeded, JobFailed, JobCancelled, JobRejected)
 LONG_JOBS = 10  # of each of two batches: longer than a lease, so that a node that sleeps past it has something to lose
 LONG_S = LEASE_S + 12
 SLEEP_S = (LEASE_S + 8, LEASE_S + 12)
+LOST_WITHIN_S = 90.0  # after that the worker wakes all the same
 #: What a job sees for itself, whatever the journals say: a lock on each of its GPUs and on its own member, held until its last process ends.
 LOCK = """
 held=3
@@ -222,7 +223,8 @@ class Faults:
         process.terminate()
         process.start()
 
-    def sleep(self, process: ServiceProcess, seconds: float) -> None:
+    def sleep(self, process: ServiceProcess, seconds: float, *, until_lost: bool = False) -> None:
+        """Pause a process for so long; a worker, if asked, until its node is seen lost: a busy machine counts more slowly."""
         if process.name in self._busy:
             return
         self._busy.add(process.name)
@@ -231,6 +233,9 @@ class Faults:
 
         def wake() -> None:
             time.sleep(seconds)
+            deadline = time.monotonic() + LOST_WITHIN_S
+            while until_lost and time.monotonic() < deadline and not self._is_lost(process.name):
+                time.sleep(0.5)
             process.resume()
             self._busy.discard(process.name)
 
@@ -243,7 +248,14 @@ class Faults:
             worker = self.cluster[self.rng.choice([view.placements[0].node for view in views])]
         except (AssertionError, ApiError, UnreachableError):
             worker = self.rng.choice(self.cluster.workers)
-        self.sleep(worker, self.rng.uniform(*SLEEP_S))
+        self.sleep(worker, self.rng.uniform(*SLEEP_S), until_lost=True)
+
+    def _is_lost(self, node: str) -> bool:
+        try:
+            with Client(self.cluster.client.url, retry_s=1.0) as client:
+                return any(n.node == node and n.state == "lost" for n in client.nodes())
+        except (ApiError, UnreachableError):
+            return False
 
     def kill_broker(self) -> None:
         self.counts["kill broker"] += 1
