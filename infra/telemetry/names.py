@@ -310,6 +310,15 @@ ANALYSES: Final = MetricName("schedmate_analyses_total", "counter", "Analyses, b
 ANALYSIS_S: Final = MetricName(
     "schedmate_analysis_seconds", "histogram", "Time of one analysis.", (), "seconds", _SHORT_S
 )
+ANALYSIS_FILES: Final = MetricName(
+    "schedmate_analysis_files_total", "counter", "Files of jobs that were read to analyse them.", ()
+)
+ANALYSIS_MODEL_CALLS: Final = MetricName(
+    "schedmate_analysis_model_calls_total", "counter", "Questions about open fields of analyses.", ()
+)
+ANALYSIS_MODEL_TOKENS: Final = MetricName(
+    "schedmate_analysis_model_tokens_total", "counter", "Tokens that such questions may have cost, at most.", ()
+)
 ESTIMATES: Final = MetricName("schedmate_estimates_total", "counter", "Estimates, by what they rest on.", ("basis",))
 TRACKERS: Final = MetricName("schedmate_trackers", "gauge", "Runs whose log is followed.", (), "")
 PROGRESS: Final = MetricName("schedmate_progress_total", "counter", "Events of progress published.", ())
@@ -345,6 +354,6 @@ METRICS: Final[tuple[MetricName, ...]] = (
     READY, BUS_LAG, BUS_PUBLISHED, BUS_ERRORS, RUNNER_IN_FLIGHT, RUNNER_HANDLED, RUNNER_RETRIES, RUNNER_HANDLE_S, RUNNER_REBALANCES,
     DEAD_LETTERS, HTTP_REQUESTS, HTTP_REQUEST_S, JOBS_ACCEPTED, JOBS_REFUSED, OUTBOX_JOBS, QUEUE_DEPTH, JOBS, DECISIONS_TOTAL, DECIDE_S,
     BATCH_INPUTS, APPEND_S, LEADING, TERM_NUMBER, LOG_SEQ, REFUSED_INPUTS, REPEATED_INPUTS, JOB_WAIT_S, JOB_RUN_S, GPUS, NODES, RUNS, RUN_ENDS,
-    RUN_REFUSALS, LEASE_LEFT_S, GPU_UTILISATION, GPU_MEMORY_BYTES, LOG_SHIPPED, LOG_GAPS, ANALYSES, ANALYSIS_S, ESTIMATES, TRACKERS,
+    RUN_REFUSALS, LEASE_LEFT_S, GPU_UTILISATION, GPU_MEMORY_BYTES, LOG_SHIPPED, LOG_GAPS, ANALYSES, ANALYSIS_S, ANALYSIS_FILES, ANALYSIS_MODEL_CALLS, ANALYSIS_MODEL_TOKENS, ESTIMATES, TRACKERS,
     PROGRESS, DIAGNOSES, STORE_CALLS, STORE_CALL_S, LLM_CALLS, LLM_CALL_S, LLM_TOKENS, METRICS_DROPPED,
 )  # fmt: skip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +26,9 @@ from schedmate.schemas.wire import Envelope
 from schedmate.services.code_analyzer import reading
 from schedmate.services.code_analyzer.analysis import Analysis, Subject, content_hash
 from schedmate.services.code_analyzer.bundles import BundleMissingError, BundleSource, fetch
+from schedmate.services.code_analyzer.reading import Known
 from schedmate.services.code_analyzer.settings import CodeAnalyzerSettings
+from schedmate.services.code_analyzer.suggesting import Pending, Suggester
 
 COLLECTION: Final = "analyses"
 SOURCE: Final = "schedmate/code-analyzer"
@@ -41,6 +43,8 @@ class Result:
     content_hash: str
     analysis: Analysis
     lasting: bool
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """What a model may read to suggest open fields; empty when none is asked."""
 
 
 class Analyzer:
@@ -54,6 +58,7 @@ class Analyzer:
         settings: CodeAnalyzerSettings,
         clock: Clock,
         metrics: Metrics,
+        suggester: Suggester | None = None,
     ) -> None:
         self._store = store
         self._bundles = bundles
@@ -61,6 +66,7 @@ class Analyzer:
         self._settings = settings
         self._clock = clock
         self._metrics = metrics
+        self._suggester = suggester
 
     async def __call__(self, envelope: Envelope[Event]) -> Sequence[Envelope[Event]]:
         """Return the analysis of a submitted job."""
@@ -73,17 +79,25 @@ class Analyzer:
             job_id=event.job_id,
             pool=event.pool,
             content_hash=result.content_hash,
-            fields={name: _redacted(field) for name, field in result.analysis.fields.items()},
+            fields={name: _redacted(f) for name, f in result.analysis.fields.items()},
             partial_because=_text(result.analysis.partial_because),
         )
-        return [
-            Envelope(
-                id=ids.derived("analysis", event.job_id, result.content_hash),
-                source=SOURCE,
-                time=envelope.time,
-                event=analyzed,
-            )
-        ]
+        said: Envelope[Event] = Envelope(
+            id=ids.derived("analysis", event.job_id, result.content_hash),
+            source=SOURCE,
+            time=envelope.time,
+            event=analyzed,
+        )
+        if result.texts and self._suggester is not None:
+            self._suggester.offer(Pending(said, result.texts))
+        return [said]
+
+    async def keep(self, hashed: str, fields: Mapping[str, WorkloadField]) -> None:
+        """Keep an analysis with what a model added, so that an exact repeat asks no model."""
+        document = await self._store.get(COLLECTION, hashed)
+        if document is not None:
+            told = {name: f.model_dump(mode="json") for name, f in fields.items()}
+            await self._store.put(COLLECTION, hashed, {**document.body, "fields": told})
 
     async def _analysis_of(self, spec: JobSpec) -> Result:
         subject = Subject.of(spec)
@@ -102,16 +116,16 @@ class Analyzer:
     async def _read(self, spec: JobSpec, subject: Subject) -> Result:
         try:
             if spec.bundle is not None:
-                return await self._read_bundle(subject, spec.bundle)
+                return await self._read_bundle(spec, subject, spec.bundle)
             if spec.workdir is not None and self._settings.read_workdirs:
-                return Result(*await self._work(reading.analyze_directory, subject, Path(spec.workdir)), lasting=True)
+                return await self._read_source(spec, subject, Path(spec.workdir), bundle=False)
             why = None if spec.workdir is None else "working directories are not read here (read_workdirs)"
             return Result(*await self._work(reading.analyze_command, subject, why), lasting=True)
         except WorkError as error:
             log.warning("an analysis failed", action="analysis.failed", job=spec.name, error=str(error))
             return await self._without_source(subject, f"the analysis failed: {error}")
 
-    async def _read_bundle(self, subject: Subject, sha256: str) -> Result:
+    async def _read_bundle(self, spec: JobSpec, subject: Subject, sha256: str) -> Result:
         with tempfile.TemporaryDirectory(prefix="schedmate-analysis-") as directory:
             path = Path(directory) / sha256
             try:
@@ -123,7 +137,27 @@ class Analyzer:
                 return await self._without_source(
                     subject, f"the bundle could not be fetched: {str(error) or 'too slow'}"
                 )
-            return Result(*await self._work(reading.analyze_bundle, subject, path), lasting=True)
+            return await self._read_source(spec, subject, path, bundle=True)
+
+    async def _read_source(self, spec: JobSpec, subject: Subject, path: Path, *, bundle: bool) -> Result:
+        """Read a job's files, unless what the last analysis of the same start rests on has not changed."""
+        lineage = lineage_of(spec, subject)
+        last = await self._store.get(COLLECTION, lineage)
+        known = Known(last.body["names"], dict(last.body["read"])) if last is not None else None
+        work = reading.read_bundle if bundle else reading.read_directory
+        read: reading.Reading = await self._pool.run(self._settings.analysis_timeout_s, work, subject, path, known)
+        self._metrics.count(names.ANALYSIS_FILES, read.files)
+        if read.analysis is None and last is not None:
+            self._metrics.count(names.ANALYSES, outcome="unchanged")
+            return Result(read.content_hash, _analysis(last.body), lasting=True)
+        assert read.analysis is not None
+        body = _body(read.analysis, self._clock.now()) | {"names": read.known.names, "read": read.known.read}
+        await self._store.put(COLLECTION, lineage, body)
+        texts: Mapping[str, str] = {}
+        if self._suggester is not None and await self._suggester.wanted(read.analysis.fields):
+            show = reading.bundle_texts if bundle else reading.directory_texts
+            texts = await self._pool.run(self._settings.analysis_timeout_s, show, path)
+        return Result(read.content_hash, read.analysis, lasting=True, texts=texts)
 
     async def _without_source(self, subject: Subject, why: str) -> Result:
         """Say what the command alone tells. Not cached: the next time the source may be there."""
@@ -141,22 +175,31 @@ class Analyzer:
         document = await self._store.get(COLLECTION, hashed)
         if document is None:
             return None
-        fields = {name: WorkloadField.model_validate(f) for name, f in document.body["fields"].items()}
-        return Result(hashed, Analysis(fields, document.body["partial_because"]), lasting=False)
+        return Result(hashed, _analysis(document.body), lasting=False)
+
+
+def lineage_of(spec: JobSpec, subject: Subject) -> str:
+    """Return the key of a job's line of resubmissions: the same user, name, working directory and start, whatever its files hold."""
+    return content_hash(subject, f"line of {spec.tenant}/{spec.user}/{spec.name}/{spec.workdir}")
+
+
+def _analysis(body: Mapping[str, Any]) -> Analysis:
+    fields = {name: WorkloadField.model_validate(f) for name, f in body["fields"].items()}
+    return Analysis(fields, body["partial_because"])
 
 
 def _body(analysis: Analysis, at: float) -> dict[str, Any]:
     return {
-        "fields": {name: field.model_dump(mode="json") for name, field in analysis.fields.items()},
+        "fields": {name: f.model_dump(mode="json") for name, f in analysis.fields.items()},
         "partial_because": analysis.partial_because,
         "at": at,
     }
 
 
-def _redacted(field: WorkloadField) -> WorkloadField:
-    if isinstance(field.value, str):
-        return field.model_copy(update={"value": redact(field.value)})
-    return field
+def _redacted(one: WorkloadField) -> WorkloadField:
+    if isinstance(one.value, str):
+        return one.model_copy(update={"value": redact(one.value)})
+    return one
 
 
 def _text(why: str | None) -> str | None:

@@ -2,24 +2,100 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from schedmate.infra.bundles import BundleError, open_bundle
+from schedmate.infra.telemetry.redaction import redact
 from schedmate.services.code_analyzer.analysis import Analysis, Subject, analyze, content_hash, tree_hash
+from schedmate.services.code_analyzer.resolve.files import decoded
 from schedmate.services.code_analyzer.source import FILE_BYTES_MAX, FILES_MAX, Tree, bounded, worth_reading
 
 DEPTH_MAX: Final = 6
 ENTRIES_MAX: Final = 20_000
+TEXTS_MAX: Final = 200
+TEXT_BYTES_MAX: Final = 64 * 1024
+TEXTS_CHARACTERS_MAX: Final = 1_000_000
 _LEFT_OUT: Final = frozenset({"node_modules", "site-packages", "__pycache__", "wandb", "venv", "env"})
 
 
 def analyze_bundle(subject: Subject, path: Path) -> tuple[str, Analysis]:
     """Return the hash and the analysis of a job whose source is the bundle in a file."""
     return content_hash(subject, path.name), analyze(subject, _bundle_tree(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """On what an earlier analysis of the same start rests: all files' names, and the contents of those that were read."""
+
+    names: str
+    read: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An analysis with what it rests on; `analysis` is None when nothing of that has changed since the one that is known."""
+
+    content_hash: str
+    analysis: Analysis | None
+    known: Known
+    files: int
+
+
+def read_bundle(subject: Subject, path: Path, known: Known | None) -> Reading:
+    """Return the analysis of a job whose source is a bundle, unless what the known one rests on is the same in it."""
+    return _reading(subject, path.name, _bundle_tree(path), known)
+
+
+def read_directory(subject: Subject, directory: Path, known: Known | None) -> Reading:
+    """Return the same for a directory of this machine."""
+    tree = _directory_tree(directory)
+    return _reading(subject, tree_hash(tree), tree, known)
+
+
+def _reading(subject: Subject, source: str, tree: Tree, known: Known | None) -> Reading:
+    hashed = content_hash(subject, source)
+    names = hashlib.sha256(
+        "\0".join([*sorted(tree.files), *tree.left_out]).encode("utf-8", "surrogateescape")
+    ).hexdigest()
+    if known is not None and known.names == names and all(_sha(tree, p) == sha for p, sha in known.read.items()):
+        return Reading(hashed, None, known, 0)
+    analysis = analyze(subject, tree)
+    return Reading(
+        hashed, analysis, Known(names, {p: _sha(tree, p) for p in sorted(analysis.read)}), len(analysis.read)
+    )
+
+
+def _sha(tree: Tree, path: str) -> str:
+    return hashlib.sha256(tree.files.get(path, b"")).hexdigest()
+
+
+def bundle_texts(path: Path) -> dict[str, str]:
+    """Return a bundle's texts for a model to read: bounded and redacted."""
+    return _texts(_bundle_tree(path))
+
+
+def directory_texts(directory: Path) -> dict[str, str]:
+    """Return a directory's texts for a model to read: bounded and redacted."""
+    return _texts(_directory_tree(directory))
+
+
+def _texts(tree: Tree) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    left = TEXTS_CHARACTERS_MAX
+    for path in sorted(tree.files, key=lambda p: (p.count("/"), p)):
+        content = tree.files[path]
+        if len(texts) >= TEXTS_MAX or left <= 0:
+            break
+        if len(content) <= TEXT_BYTES_MAX and b"\0" not in content:
+            texts[path] = redact(decoded(content))
+            left -= len(texts[path])
+    return texts
 
 
 def analyze_directory(subject: Subject, directory: Path) -> tuple[str, Analysis]:

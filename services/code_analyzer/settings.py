@@ -29,4 +29,14 @@ class CodeAnalyzerSettings(ServiceSettings):
     work_memory_bytes_max: int = Field(
         default=2 << 30, ge=256 << 20, description="Address space that such a process may have."
     )
+    model_votes: int = Field(
+        default=3, ge=0, le=9, description="How often a model is asked about open fields; 0: never."
+    )
+    model_steps_max: int = Field(
+        default=4, ge=1, le=20, description="Looks at the source that a model may take a vote."
+    )
+    model_tokens_max: int = Field(default=12_000, ge=1000, description="Tokens that one vote may cost.")
+    model_seconds_max: float = Field(
+        default=60.0, gt=0, le=3600, description="Time that asking about one job may take."
+    )
     concurrency: int = Field(default=8, ge=1, le=1000, description="Jobs that are handled at once.")

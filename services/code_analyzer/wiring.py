@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import httpx
 
-from schedmate.infra.adapters import make_blobs, make_bus, make_store
+from schedmate.infra.adapters import make_blobs, make_bus, make_llm, make_store
 from schedmate.infra.blobs.port import Blobs
 from schedmate.infra.bus.port import EventBus
 from schedmate.infra.clock import Clock, Random, SystemClock, SystemRandom
 from schedmate.infra.group_service import Adapter, GroupService
+from schedmate.infra.llm.queue import ModelQueue, Urgency
 from schedmate.infra.runner import GroupRunner
 from schedmate.infra.store.port import Store
 from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.infra.work_pool import WorkPool
+from schedmate.schemas.codec import encode
+from schedmate.schemas.events import Event, WorkloadField
+from schedmate.schemas.wire import Envelope
+from schedmate.services.code_analyzer.agent import Agent, Bounds
 from schedmate.services.code_analyzer.bundles import BundlesFromBlobs, BundlesFromIngest, BundleSource
 from schedmate.services.code_analyzer.handlers import Analyzer
 from schedmate.services.code_analyzer.settings import CodeAnalyzerSettings
+from schedmate.services.code_analyzer.suggesting import Suggester
 
 NAME: Final = "code-analyzer"
 GROUP: Final = "schedmate.code-analyzer"
@@ -26,7 +33,7 @@ PUBLISHES: Final = ("schedmate.analyses", "schedmate.dead-letters")
 CONNECT_TIMEOUT_S: Final = 5.0
 
 
-def build(
+def build(  # noqa: C901 - one adapter after another
     settings: CodeAnalyzerSettings,
     *,
     bus: EventBus | None = None,
@@ -35,6 +42,7 @@ def build(
     clock: Clock | None = None,
     random: Random | None = None,
     work_pool: WorkPool | None = None,
+    llm: ModelQueue | None = None,
 ) -> GroupService:
     """Return the component. Adapters that are not handed in are made, started and stopped by it."""
     clock = clock or SystemClock()
@@ -59,15 +67,34 @@ def build(
     async def close() -> None:
         if work_pool is None:
             await pool.close()
+        if llm is None:
+            await queue.stop()
         if http is not None:
             await http.aclose()
 
     metrics = Metrics()
+    queue = llm or ModelQueue(make_llm(settings), clock)
+    bounds = Bounds(
+        settings.model_votes,
+        settings.model_steps_max,
+        settings.model_tokens_max,
+        seconds_max=settings.model_seconds_max,
+    )
+    agent = Agent(queue.at(Urgency.WAITING_JOB, waits_max_s=settings.model_seconds_max), clock, bounds)
+
+    async def publish(envelope: Envelope[Event]) -> None:
+        await bus.publish([encode(envelope)])
+
+    async def keep(hashed: str, fields: Mapping[str, WorkloadField]) -> None:
+        await analyzer.keep(hashed, fields)
+
+    suggester = Suggester(agent, keep, publish, metrics)
+    analyzer = Analyzer(store, source, pool, settings, clock, metrics, suggester)
     runner = GroupRunner(
         bus,
         group=GROUP,
         topics=TOPICS,
-        handler=Analyzer(store, source, pool, settings, clock, metrics),
+        handler=analyzer,
         service=NAME,
         clock=clock,
         random=random or SystemRandom(),
@@ -76,7 +103,7 @@ def build(
     )
     return GroupService(
         NAME, group=GROUP, topics=TOPICS, publishes=PUBLISHES, bus=bus, store=store, owned=owned, stream=runner, clock=clock,
-        metrics=metrics, on_close=close,
+        metrics=metrics, beside=(suggester.run,), on_close=close,
     )  # fmt: skip
 
 

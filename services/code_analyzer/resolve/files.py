@@ -34,6 +34,8 @@ class Files:
     partial: list[str] = field(default_factory=list)
     missed: set[str] = field(default_factory=set)
     """Paths that were looked for and are not there: were one added, the analysis could change."""
+    lines: dict[str, list[int]] = field(default_factory=dict)
+    """For a notebook, the line of its file that each line of its code stands on."""
     _by_name: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -87,6 +89,9 @@ class Files:
     def place(self, path: str, line: int | None) -> Place:
         """Return the place of a line: that of the script, for a file that a script writes."""
         written = self.written.get(path)
+        numbers = self.lines.get(path)
+        if numbers is not None and line is not None:
+            return Place(path, numbers[min(line, len(numbers)) - 1] if numbers else None)
         if written is None:
             return Place(path, line)
         start = written.place.line or 1

@@ -549,7 +549,8 @@ def _fields(facts: Facts, start: Start) -> dict[str, Found]:
     epochs = out.get("epochs")
     if epochs is not None and isinstance(epochs.value, (int, float)) and epochs.value > EPOCHS_MAX:
         del out["epochs"]
-    return {name: _clean(name, value) for name, value in out.items() if _usable(value.value)}
+    where = facts.launch.place
+    return {name: _clean(name, value, where) for name, value in out.items() if _usable(value.value)}
 
 
 def _usable(value: Any) -> bool:
@@ -560,10 +561,10 @@ def _usable(value: Any) -> bool:
     return value is not None
 
 
-def _clean(name: str, value: Found) -> Found:
+def _clean(name: str, value: Found, where: Place) -> Found:
     number = (
         as_number(value.value) if name not in ("model_name", "dataset", "model_family", "framework", "task") else None
     )
     if number is not None and not isinstance(value.value, bool):
-        return Found(number, value.place, value.basis, value.confidence)
-    return value
+        return Found(number, value.place or where, value.basis, value.confidence)
+    return Found(value.value, value.place or where, value.basis, value.confidence)

@@ -1,4 +1,4 @@
-"""A notebook's code cells as one Python text, whose lines are those of the notebook's file as far as they can be found."""
+"""A notebook's code cells as one Python text, with the line of the notebook's file that each of its lines stands on."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ CELLS_MAX: Final = 2000
 _MAGIC: Final = re.compile(r"^\s*[%!?]|^\s*\S+\?\s*$")
 
 
-def cells_of(text: str) -> list[tuple[int, str]]:
-    """Return the code cells of a notebook: the line of the file on which each begins, and its text.
+def cells_of(text: str) -> list[str]:
+    """Return the code cells of a notebook.
 
     Raises:
         ValueError: it is no notebook.
@@ -22,29 +22,31 @@ def cells_of(text: str) -> list[tuple[int, str]]:
         cells = [c for sheet in book["worksheets"] if isinstance(sheet, dict) for c in sheet.get("cells", [])]
     if not isinstance(cells, list):
         raise ValueError("it has no cells")  # noqa: TRY004 - what the caller is told
-    out: list[tuple[int, str]] = []
-    at = 0
+    out: list[str] = []
     for cell in cells[:CELLS_MAX]:
-        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
-            continue
-        source = cell.get("source", cell.get("input", ""))
-        body = "".join(str(s) for s in source) if isinstance(source, list) else str(source)
-        first = json.dumps(body.split("\n", 1)[0], ensure_ascii=False)[1:-1]
-        found = text.find(first, at) if first else -1
-        at = found if found >= 0 else at
-        out.append((text.count("\n", 0, at) + 1, body))
+        if isinstance(cell, dict) and cell.get("cell_type") == "code":
+            source = cell.get("source", cell.get("input", ""))
+            out.append("".join(str(s) for s in source) if isinstance(source, list) else str(source))
     return out
 
 
-def python_of(text: str) -> str:
-    """Return the code cells as one text, magics left out; each cell on the line it has in the file, or as soon after as fits.
+def python_of(text: str) -> tuple[str, list[int]]:
+    """Return the code cells as one text, magics left out, and for each of its lines the line of the notebook's file.
 
     Raises:
         ValueError: it is no notebook.
     """
     lines: list[str] = []
-    for line, body in cells_of(text):
-        lines += [""] * max(0, line - 1 - len(lines))
+    numbers: list[int] = []
+    at, number = 0, 1
+    for body in cells_of(text):
         for source in body.split("\n"):
+            found = text.find(json.dumps(source, ensure_ascii=False)[1:-1], at) if source.strip() else -1
+            if found < 0 and not source.isascii():
+                found = text.find(json.dumps(source)[1:-1], at)
+            if found >= 0:
+                number += text.count("\n", at, found)
+                at = found
             lines.append("" if _MAGIC.match(source) else source)
-    return "\n".join(lines) + "\n"
+            numbers.append(number)
+    return "\n".join(lines) + "\n", numbers

@@ -92,7 +92,7 @@ class Program(Expressions):
             return None
         try:
             if path.endswith(".ipynb"):
-                text = python_of(text)
+                text, self.files.lines[path] = python_of(text)
             return ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             older = python_2(text) if isinstance(error, SyntaxError) else None
