@@ -67,6 +67,7 @@ bench: $(STAMP)  ## print the performance figures (starts a Kafka and a Mongo of
 
 eval: $(STAMP)  ## print the scores on the labelled corpora
 	@$(BIN)/python benchmarks/eval_failures.py
+	@$(BIN)/python benchmarks/eval_sources.py
 	@$(BIN)/python benchmarks/eval_progress.py --formats
 
 schemas: $(STAMP)  ## write schemas/generated and docs/events.md, docs/states.md from the models
