@@ -17,7 +17,7 @@ from schedmate.schemas.states import HOLDS_GPUS
 from schedmate.services.dispatcher.core import decisions as d
 from schedmate.services.dispatcher.core import inputs as i
 from schedmate.services.dispatcher.core.config import PoolConfig
-from schedmate.services.dispatcher.core.policy import POLICIES, policy_named
+from schedmate.services.dispatcher.core.policy import policies, policy_named
 from schedmate.services.dispatcher.core.state import ENDED, STARTED, Job, Member, PoolState
 from schedmate.services.dispatcher.core.step import Step, step
 from tests.dispatching import START, arrived, report
@@ -199,7 +199,7 @@ class Trace:
         if rng.random() < 0.1:
             return i.ConfigChanged({"policy": rng.choice(("nonsense", 7, "fifo")), "stop_timeout_s": "soon"})
         config = PoolConfig(
-            policy=rng.choice(sorted(POLICIES)),
+            policy=rng.choice(sorted(policies())),
             start_timeout_s=rng.choice((20.0, 120.0)),
             stop_timeout_s=rng.choice((10.0, 60.0)),
             lease_expires=rng.random() < 0.8,

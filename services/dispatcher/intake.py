@@ -79,6 +79,7 @@ def _job(envelope: Envelope[Any]) -> i.Input:
         submitted_at=event.submitted_at,
         spec=spec.model_dump_json(),
         trace=envelope.traceparent,
+        resumable=spec.resume_flag is not None or spec.checkpoint_dir is not None,
     )
 
 

@@ -15,6 +15,7 @@ from schedmate.services.dispatcher.core.fold import suspect
 from schedmate.services.dispatcher.core.lifecycle import REQUEUE_CAUSES, first_bad_node
 from schedmate.services.dispatcher.core.state import AVOID_MAX, TOLD, Job, Member, PoolState
 
+RUNS: Final = (JobState.ASSIGNED, JobState.RUNNING)
 PORT_TRIES: Final = 100_000
 
 
@@ -27,34 +28,54 @@ def _moved(state: PoolState, decision: Moved, index: int) -> None:
     job = state.jobs[decision.job]
     event = JobEvent(decision.event)
     before = job.state
+    ran_s = state.at - job.since
     state.before[index] = before.value
     after = transition(before, event)
-    if before is JobState.QUEUED:
-        state.dequeue(job)
-    if before in HOLDS_GPUS and after not in HOLDS_GPUS:
-        state.unlease(job)
-    if after in TERMINAL:
-        state.ended[job.id] = after.value
-        state.ended_now[job.id] = job
-        del state.jobs[job.id]
+    _leave(state, job, before, after)
     job.state, job.reason, job.detail, job.since = after, decision.reason, decision.detail, state.at
     if event is JobEvent.START:
         job.started_at = state.at
         job.expected_end = state.at + job.p50_s if job.p50_s is not None else None
     elif event is JobEvent.STOP:
-        _note_stop(state, job, decision)
+        _note_stop(state, job, decision, ran_s)
     elif event is JobEvent.REQUEUE:
         _note_requeue(job, decision)
-    if after is JobState.QUEUED and job.not_before <= state.at:
+    if after in TERMINAL:
+        return
+    if after in RUNS:
+        state.hold(job)
+    elif after is JobState.QUEUED and job.not_before <= state.at:
         state.enqueue(job)
-    if after not in TERMINAL:
-        state.set_timer(job)
+    state.set_timer(job)
 
 
-def _note_stop(state: PoolState, job: Job, decision: Moved) -> None:
+def _leave(state: PoolState, job: Job, before: JobState, after: JobState) -> None:
+    """The job is no more where its state before had put it."""
+    if before is JobState.QUEUED:
+        state.dequeue(job)
+    elif before in RUNS:
+        state.let_go(job)
+        if after is JobState.SUCCEEDED:
+            state.learn(job)
+    elif before is JobState.STOPPING and state.leaving.pop(job.id, 0) is None:
+        state.round_goes_on = True
+    if before in HOLDS_GPUS and after not in HOLDS_GPUS:
+        state.unlease(job)
+    if after not in RUNS:
+        state.unrank(job)
+    if after in TERMINAL:
+        state.ended[job.id] = after.value
+        state.ended_now[job.id] = job
+        del state.jobs[job.id]
+
+
+def _note_stop(state: PoolState, job: Job, decision: Moved, ran_s: float) -> None:
+    job.served_s += ran_s
     job.intent = decision.intent
     job.requeue_cause = REQUEUE_CAUSES.get(Reason(decision.reason), "infrastructure")
     preempted = decision.reason == Reason.PREEMPTED
+    if preempted:
+        state.leaving[job.id] = None
     late = [m.node for m in job.members if m.state == TOLD] if decision.reason == Reason.START_TIMEOUT else []
     for name in late:
         suspect(state, job, state.nodes[name])
@@ -91,6 +112,7 @@ def _placed(state: PoolState, decision: Placed, index: int) -> None:
     for member in job.members:
         state.capacity.claim(member.node, member.gpus)
     state.lease(job)
+    state.hold(job)
     first = state.nodes[job.members[0].node]
     first.port_next = decision.master_port + 1
     state.set_timer(job)

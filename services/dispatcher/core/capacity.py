@@ -117,6 +117,40 @@ class Capacity:
                 return self._groups[buckets[free][0]]
         return None
 
+    def free_on(self, node: str, classes: set[GpuClass]) -> int:
+        """Return the free GPUs of a node that are of one of the classes."""
+        seats = self._by_node.get(node, {})
+        return sum(len(g.free) for g in {g.order: g for g in seats.values()}.values() if g.gpu_class in classes)
+
+    def pack(self, gpu_class: GpuClass, gpus: int, avoid: frozenset[str] = frozenset()) -> list[Group] | None:
+        """Return the groups that hold a packed job: one group where one is enough, as `best` chooses it.
+
+        A larger job takes empty nodes, the first in order first, and what remains of it the freest other one.
+        """
+        buckets = self._classes[gpu_class].buckets
+        one = next((g for g in self.groups_with(gpu_class, gpus) if g.node not in avoid), None)
+        if one is not None:
+            return [one]
+        of_class = [g for g in self._groups.values() if g.gpu_class == gpu_class and g.node not in avoid]
+        if any(g.usable >= gpus for g in of_class):
+            return None
+        taken: list[Group] = []
+        left = gpus
+        for group in sorted((g for g in of_class if len(g.free) == g.usable), key=lambda g: g.order):
+            if left < group.usable:
+                break
+            taken.append(group)
+            left -= group.usable
+            if left == 0:
+                return taken
+        used = {g.order for g in taken}
+        for bucket in reversed(buckets[1:]):
+            for order in bucket:
+                if order not in used and self._groups[order].node not in avoid:
+                    group = self._groups[order]
+                    return [*taken, group] if len(group.free) >= left else None
+        return None
+
     def groups(self) -> Iterator[Group]:
         """Yield every group in order."""
         for order in sorted(self._groups):
@@ -128,11 +162,16 @@ class Capacity:
         known = self._could_hold.get(request)
         if known is None:
             nodes_of: dict[str, set[str]] = {}
+            usable_of: dict[GpuClass, int] = {}
             for gpu_class in self.classes_for(gpu_type, memory_mib):
                 for group in self._groups.values():
-                    if group.gpu_class == gpu_class and group.usable >= gpus:
-                        nodes_of.setdefault(gpu_class[0], set()).add(group.node)
+                    if group.gpu_class == gpu_class:
+                        usable_of[gpu_class] = usable_of.get(gpu_class, 0) + group.usable
+                        if group.usable >= gpus:
+                            nodes_of.setdefault(gpu_class[0], set()).add(group.node)
             known = any(len(names) >= nodes for names in nodes_of.values())
+            if nodes == 0:  # packed: its members stay within one class
+                known = any(usable >= gpus for usable in usable_of.values())
             self._could_hold[request] = known
         return known
 

@@ -49,6 +49,9 @@ class PoolConfig:
     preempted: Budget = Budget(cap=100, base_s=0.0, cap_s=0.0)
     user_backoff_s: float = 1.0
     user_backoff_cap_s: float = 60.0
+    advice: str = "weighed"  # "raw": estimates are taken as they are (core/advice.py)
+    advice_ratio_max: float = 10_000.0  # no estimate counts for more than so many times more, or less, than none
+    advice_wait_max_s: float = 14 * 86_400.0  # whoever has waited so long goes first, whatever advice says
     early_max: int = 10_000  # events held for jobs not seen yet
     decisions_max: int = 2_000  # decisions and seats: a step stops there and goes on in the next one
 

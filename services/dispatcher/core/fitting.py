@@ -30,6 +30,11 @@ def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
     return NEVER, None
 
 
+def place_avoiding(state: PoolState, job: Job, reserved: frozenset[str]) -> list[Group] | None:
+    """Return where the job fits beside reserved nodes."""
+    return _PLACER.place(state.capacity, job, avoided(state, job) | reserved)
+
+
 def at_limit(state: PoolState, job: Job) -> bool:
     """Tell whether the job would take its tenant over its limit."""
     limit = state.config.tenant_limit(job.tenant)

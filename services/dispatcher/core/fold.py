@@ -84,7 +84,7 @@ def _arrived(state: PoolState, value: JobArrived) -> None:
     if value.job in state.jobs or value.job in state.ended:
         state.repeats += 1
         return
-    if value.gpus < 1 or value.nodes < 1 or value.retries < 0 or value.gpu_memory_mib < 0:
+    if value.gpus < 1 or value.nodes < 0 or value.retries < 0 or value.gpu_memory_mib < 0:
         raise FoldError(f"job {value.job} asks for an impossible size")
     job = Job(
         id=value.job,
@@ -102,6 +102,7 @@ def _arrived(state: PoolState, value: JobArrived) -> None:
         spec=value.spec,
         trace=value.trace,
         since=state.at,
+        resumable=value.resumable,
     )
     state.arrivals += 1
     state.jobs[job.id] = job
@@ -457,9 +458,8 @@ def _estimate(state: PoolState, value: EstimateArrived) -> None:
         return
     job.estimate_revision = value.revision
     job.p10_s, job.p50_s, job.p90_s, job.basis = value.p10_s, value.p50_s, value.p90_s, value.basis
-    if state.policy.uses_estimates and job.queue_key is not None:
-        state.dequeue(job)
-        state.enqueue(job)
+    if state.policy.uses_estimates:
+        state.place_anew(job)
 
 
 def _progress(state: PoolState, value: ProgressArrived) -> None:
@@ -497,11 +497,14 @@ def _config(state: PoolState, value: ConfigChanged) -> None:
     waiting = [job for job in state.jobs.values() if job.queue_key is not None]
     for job in waiting:
         state.dequeue(job)
+    state.oldest.clear()
     state.config, state.policy = config, policy
+    state.round_at = None
     _forget_early(state, config.early_max)
     _forget_cancels(state, config.early_max)
     for job in waiting:
         state.enqueue(job)
+    state.rank_anew()
     for job in state.jobs.values():
         state.set_timer(job)
     if config.lease_expires:

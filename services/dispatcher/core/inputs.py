@@ -143,7 +143,10 @@ class CancelRequested(Input):
 
 @dataclass(frozen=True, slots=True)
 class JobArrived(Input):
-    """A job of this pool. `spec` is the accepted job as JSON text, opaque to the core; `trace` its traceparent."""
+    """A job of this pool. `spec` is the accepted job as JSON text, opaque to the core; `trace` its traceparent.
+
+    `gpus` counts per node; a job of 0 `nodes` is packed: `gpus` is the whole job's count, and the placer chooses its members.
+    """
 
     KIND = "arrived"
     RANK = 5
@@ -160,6 +163,7 @@ class JobArrived(Input):
     submitted_at: float
     spec: str
     trace: str | None
+    resumable: bool = False  # it may be stopped for order: it goes on where it was
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Protocol
 
+from schedmate.services.dispatcher.core import policies as policy_modules
 from schedmate.services.dispatcher.core.capacity import Capacity, Group
 from schedmate.services.dispatcher.core.queue import Key
 
@@ -20,9 +24,25 @@ class Policy(Protocol):
     """Does a job that does not fit now hold back those behind it? (One that never fits, or is at a limit, never does.)"""
     uses_estimates: bool
     """Does an estimate move a waiting job?"""
+    rounds_s: float | None
+    """Decides only so often (core/rounds.py), None for at once."""
+    level_gpu_s: float | None
+    """Where a policy of rounds has two levels: the attained GPU time above which a job is of the second one."""
+    backfills: bool
+    """May later jobs go before the first one that does not fit, where they do not delay it (core/backfill.py)?"""
+    preempts: bool
+    """Does a waiting job take the GPUs of those that the policy ranks behind it (core/margin.py)?"""
 
     def key(self, job: Job, state: PoolState) -> Key:
         """Return the job's place in the order, lowest first. The last part is the arrival number: keys are unique."""
+        ...
+
+    def held_key(self, job: Job, state: PoolState) -> Key:
+        """Return the rank of a job that holds GPUs, from the job's facts alone, whatever the time: the highest gives way first."""
+        ...
+
+    def gives_way(self, held_key: Key, job: Job, state: PoolState) -> bool:
+        """Tell whether a holder of this rank gives way to the waiting job now; who does, does so with every higher rank."""
         ...
 
 
@@ -32,25 +52,6 @@ class Placer(Protocol):
     def place(self, capacity: Capacity, job: Job, avoid: frozenset[str]) -> list[Group] | None:
         """Return one group a member, in the order of members, or None when the gang does not fit now."""
         ...
-
-
-class Fifo:
-    """First in, first out within a priority class; the head of the queue blocks."""
-
-    name = "fifo"
-    head_blocks = True
-    uses_estimates = False
-
-    def key(self, job: Job, state: PoolState) -> Key:  # noqa: ARG002 - the protocol's signature
-        """Priority class first, then the time of submission, then the arrival."""
-        return (-job.priority, job.submitted_at, job.order)
-
-
-class FifoSkip(Fifo):
-    """First in, first out, but a job that does not fit now holds nobody back."""
-
-    name = "fifo-skip"
-    head_blocks = False
 
 
 class BestFit:
@@ -63,6 +64,8 @@ class BestFit:
     def place(self, capacity: Capacity, job: Job, avoid: frozenset[str]) -> list[Group] | None:
         """Return one group a member, or None."""
         classes = capacity.classes_for(job.gpu_type, job.gpu_memory_mib)
+        if job.nodes == 0:
+            return next((found for c in classes if (found := capacity.pack(c, job.gpus, avoid)) is not None), None)
         if job.nodes == 1 and not avoid:
             best: Group | None = None
             for gpu_class in classes:
@@ -89,11 +92,19 @@ class BestFit:
         return None
 
 
-POLICIES: Final[dict[str, Callable[[], Policy]]] = {"fifo": Fifo, "fifo-skip": FifoSkip}
-
-
 class UnknownPolicyError(ValueError):
     """No policy has this name."""
+
+
+@cache
+def policies() -> dict[str, Callable[[], Policy]]:
+    """Return the policies by name: every class of a module in `policies/` that has a name of its own."""
+    found: dict[str, Callable[[], Policy]] = {}
+    for module in iter_modules(policy_modules.__path__):
+        for value in vars(import_module(f"{policy_modules.__name__}.{module.name}")).values():
+            if isinstance(value, type) and isinstance(vars(value).get("name"), str):
+                found[vars(value)["name"]] = value
+    return dict(sorted(found.items()))
 
 
 def policy_named(name: str) -> Policy:
@@ -103,6 +114,6 @@ def policy_named(name: str) -> Policy:
         UnknownPolicyError: there is none of this name.
     """
     try:
-        return POLICIES[name]()
+        return policies()[name]()
     except KeyError:
-        raise UnknownPolicyError(f"no policy is called {name!r}; there are {', '.join(sorted(POLICIES))}") from None
+        raise UnknownPolicyError(f"no policy is called {name!r}; there are {', '.join(policies())}") from None

@@ -91,6 +91,8 @@ def _return_gpus(state: PoolState, victim: Job, free: FreeGpus, sign: int) -> No
 
 
 def _fits(job: Job, free: FreeGpus) -> bool:
+    if job.nodes == 0:
+        return False  # nobody is stopped for a packed job: which nodes it would take is not known before they are empty
     nodes: dict[str, set[str]] = {}
     for (node, (kind, _)), count in free.items():
         if count >= job.gpus:

@@ -47,6 +47,14 @@ class WaitingQueue:
         heapify(heap)
         return heap
 
+    def kinds(self) -> list[Kind]:
+        """Return the kinds that wait, in the order of their first jobs."""
+        return sorted(self._kinds, key=lambda kind: self._kinds[kind][0])
+
+    def first_of(self, kind: Kind, most: int) -> list[str]:
+        """Return the first jobs of a kind."""
+        return [job for _, job in self._kinds.get(kind, [])[:most]]
+
     def head_of(self, kind: Kind) -> tuple[Key, str, Kind] | None:
         """Return the first job of a kind."""
         entries = self._kinds.get(kind)

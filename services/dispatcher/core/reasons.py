@@ -84,6 +84,8 @@ def _request(job: Job) -> str:
         size += f" of type {job.gpu_type}"
     if job.gpu_memory_mib:
         size += f" with {job.gpu_memory_mib / 1024:g} GiB"
+    if job.nodes == 0:
+        return f"{size} on as few nodes as hold them"
     return f"{size} on one node" if job.nodes == 1 else f"{size} on each of {job.nodes} nodes"
 
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 
+from schedmate.services.dispatcher.core.backfill import backfill
 from schedmate.services.dispatcher.core.capacity import Group
 from schedmate.services.dispatcher.core.decisions import Placed, Seat
 from schedmate.services.dispatcher.core.fitting import AT_LIMIT, NO_ROOM, at_limit, fit
 from schedmate.services.dispatcher.core.lifecycle import Emit
+from schedmate.services.dispatcher.core.margin import make_room
 from schedmate.services.dispatcher.core.preemption import make_way
 from schedmate.services.dispatcher.core.queue import Kind
+from schedmate.services.dispatcher.core.rounds import decide_round
 from schedmate.services.dispatcher.core.state import Job, Node, PoolState
 
 
 def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
     """Place what can be placed. `full` tells when the entry has reached its bound; the rest follows in the next one."""
+    if state.policy.rounds_s is not None:
+        decide_round(state, emit, _place)
+        return
+    if state.oldest:
+        state.promote_overdue()
     queue = state.queue
     if not (queue.changed or state.config.preemption) and state.pass_epoch == state.capacity.epoch:
         return
@@ -36,14 +44,22 @@ def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
             if following is not None:
                 heappush(heap, following)
             continue
-        if verdict == NO_ROOM:
-            if state.config.preemption and make_way(state, job, emit):
-                break
-            if state.policy.head_blocks:
-                break
+        if verdict == NO_ROOM and _holds_others_back(state, job, emit, full):
+            break
         passed_over += 1
     queue.changed = False
     state.pass_epoch = state.capacity.epoch
+
+
+def _holds_others_back(state: PoolState, job: Job, emit: Emit, full: Callable[[], bool]) -> bool:
+    """Do what a job that does not fit calls for; tell whether those behind it wait for it."""
+    policy = state.policy
+    if (state.config.preemption and make_way(state, job, emit)) or (policy.preempts and make_room(state, job, emit)):
+        return True
+    if policy.backfills:
+        backfill(state, job, emit, _place, full)
+        return True
+    return policy.head_blocks or state.overdue(job)
 
 
 def _verdict(state: PoolState, job: Job, kind: Kind) -> tuple[str, list[Group] | None]:
@@ -69,7 +85,7 @@ def _place(state: PoolState, job: Job, groups: list[Group], passed_over: int, em
         Placed(
             job=job.id,
             attempt=job.attempt + 1,
-            seats=tuple(Seat(g.node, state.nodes[g.node].session, tuple(g.free[: job.gpus])) for g in groups),
+            seats=_seats(state, job, groups),
             master_addr=first.address,
             master_port=_free_port(first),
             passed_over=passed_over,
@@ -80,6 +96,17 @@ def _place(state: PoolState, job: Job, groups: list[Group], passed_over: int, em
             resume_from=job.resume_from,
         )
     )
+
+
+def _seats(state: PoolState, job: Job, groups: list[Group]) -> tuple[Seat, ...]:
+    """Give each member its GPUs; the members of a packed job take what the groups have until it has enough."""
+    nodes, left = state.nodes, job.gpus_total
+    seats = []
+    for group in groups:
+        taken = tuple(group.free[: min(job.gpus, left)])
+        seats.append(Seat(group.node, nodes[group.node].session, taken))
+        left -= len(taken)
+    return tuple(seats)
 
 
 def _free_port(node: Node) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field, fields
 from heapq import heappop, heappush
+from math import floor, inf
 from typing import TYPE_CHECKING, Any, Final
 
 from schedmate.schemas.reasons import Reason
@@ -14,6 +16,7 @@ from schedmate.services.dispatcher.core.inputs import DiagnosisArrived, Input
 from schedmate.services.dispatcher.core.inputs import from_json as input_from_json
 from schedmate.services.dispatcher.core.inputs import to_json as input_to_json
 from schedmate.services.dispatcher.core.queue import Key, Kind, WaitingQueue
+from schedmate.services.dispatcher.core.trust import Trust
 
 if TYPE_CHECKING:
     from schedmate.services.dispatcher.core.policy import Policy
@@ -22,6 +25,7 @@ CORE_VERSION: Final = "1"
 AVOID_MAX: Final = 8
 
 TOLD, STARTED, ENDED = 0, 1, 2
+_RUNS: Final = (JobState.ASSIGNED, JobState.RUNNING)
 
 
 @dataclass(slots=True)
@@ -56,7 +60,10 @@ _LOST: Final = ("lost", "node_lost", "declared_dead", "refused", "lease_expired"
 
 @dataclass(slots=True)
 class Job:
-    """One live job. `order` is its arrival number; `since` when it came to its state; `spent` counts attempts by cause."""
+    """One live job. `order` is its arrival number; `since` when it came to its state; `spent` counts attempts by cause.
+
+    A job of 0 nodes is *packed*: `gpus` is the whole job's count, and the placer chooses its members.
+    """
 
     id: str
     tenant: str
@@ -97,13 +104,15 @@ class Job:
     p90_s: float | None = None
     basis: str | None = None
     expected_end: float | None = None
+    resumable: bool = False
+    served_s: float = 0.0  # how long earlier attempts ran that were stopped
     queue_key: Key | None = None
     queue_kind: Kind | None = None
 
     @property
     def gpus_total(self) -> int:
         """GPUs of the whole gang."""
-        return self.gpus * self.nodes
+        return self.gpus * (self.nodes or 1)
 
 
 @dataclass(slots=True)
@@ -171,6 +180,20 @@ class PoolState:
         self.arrivals = 0
         self.joins = 0
         self.tenant_gpus: dict[str, int] = {}
+        self.round_at: float | None = None  # when a policy of rounds decides next
+        self.trust: dict[str, Trust] = {}  # how far each source of advice is believed
+        self.oldest: list[
+            tuple[float, int, str]
+        ] = []  # waiting jobs by when they came to wait, where advice may move them
+        self.round_goes_on = False  # the last of those that the round stopped has gone in this entry
+        self.leaving: dict[str, None] = {}  # jobs that were stopped for others and hold their GPUs still
+        self.holders: list[tuple[Key, str]] = []  # (rank, job) of those that hold GPUs, where the policy preempts
+        self.held_keys: dict[str, Key] = {}
+        self.holding: dict[str, None] = {}  # jobs that run, where the policy decides in rounds
+        self.held_gpus = 0  # their GPUs
+        self.ranks: dict[int, list[tuple[Key, str]]] = {}  # (rank, job) of all live jobs by GPUs, likewise
+        self.rank_of: dict[str, Key] = {}
+        self.crossings: list[tuple[float, str, int]] = []  # when a running job comes to the second level
         self.more = False  # the last step stopped at its bound
         self.capacity = Capacity()
         self.queue = WaitingQueue()
@@ -197,6 +220,49 @@ class PoolState:
         else:
             self.capacity.set_node(node.name, node.order, {}, set())
 
+    def trust_in(self, basis: str | None) -> float:
+        """Return the trust in a source of advice, 0 where nothing is known of it yet."""
+        known = self.trust.get(basis or "")
+        return known.weight if known is not None else 0.0
+
+    def learn(self, job: Job) -> None:
+        """A job has finished: its source of advice is believed more, or less; whom that moves stands elsewhere from now on."""
+        if job.p50_s is None or self.config.advice == "raw":
+            return
+        run_s = (
+            job.served_s + max(m.ended_at or 0.0 for m in job.members) - min(m.started_at or 0.0 for m in job.members)
+        )
+        if self.trust.setdefault(job.basis or "", Trust()).learn(job.p50_s, run_s) and self.policy.uses_estimates:
+            for other in self.jobs.values():
+                if other.p50_s is not None and other.basis == job.basis:
+                    self.place_anew(other)
+
+    def place_anew(self, job: Job) -> None:
+        """What is known of the job, or how far it is believed, has changed: it stands where it belongs now."""
+        if job.queue_key is not None:
+            self.dequeue(job)
+            self.enqueue(job)
+        elif job.id in self.held_keys:
+            self.hold(job)
+
+    def overdue(self, job: Job) -> bool:
+        """Has the job waited so long that advice moves it no more (core/advice.py)?"""
+        return self.bounds_wait and self.at - job.since >= self.config.advice_wait_max_s
+
+    @property
+    def bounds_wait(self) -> bool:
+        """Does the pool bound how long a job may wait because of advice?"""
+        return self.policy.uses_estimates and self.config.advice != "raw"
+
+    def promote_overdue(self) -> None:
+        """Whoever has waited for too long goes first."""
+        while self.oldest and self.at - self.oldest[0][0] >= self.config.advice_wait_max_s:
+            since, _, job_id = heappop(self.oldest)
+            job = self.jobs.get(job_id)
+            if job is not None and job.queue_key is not None and job.since == since and job.queue_key[1] != -inf:
+                self.dequeue(job)
+                self.enqueue(job)
+
     # --- the queue ---
 
     def kind_of(self, job: Job) -> Kind:
@@ -208,8 +274,100 @@ class PoolState:
         """Let the job compete for GPUs."""
         assert job.queue_key is None, "the job waits already"
         job.queue_kind = self.kind_of(job)
-        job.queue_key = self.policy.key(job, self)
+        key = self.policy.key(job, self)
+        if self.bounds_wait:
+            if self.overdue(job):
+                key = (key[0], -inf, job.submitted_at, job.order)
+            else:
+                heappush(self.oldest, (job.since, job.order, job.id))
+        job.queue_key = key
         self.queue.add(job.queue_kind, job.queue_key, job.id)
+        if self.policy.rounds_s is not None:
+            self.rank(job, job.queue_key)
+
+    # --- the order of those that hold GPUs ---
+
+    def waits_for_leaving(self) -> bool:
+        """Is somebody on the way out for others, whose stop has not outlasted its bound?"""
+        return any(self.jobs[job_id].reason != Reason.STOP_TIMEOUT for job_id in self.leaving)
+
+    def rank_anew(self) -> None:
+        """Another policy: its structures are built from the jobs."""
+        self.holders, self.held_keys, self.holding, self.held_gpus, self.ranks, self.rank_of = [], {}, {}, 0, {}, {}
+        self.crossings = []
+        self.leaving = {
+            j.id: None for j in self.jobs.values() if j.state is JobState.STOPPING and j.requeue_cause == "preempted"
+        }
+        for job in self.jobs.values():
+            if job.state in _RUNS:
+                self.hold(job)
+            elif job.queue_key is not None:
+                self.rank(job, job.queue_key)
+
+    def hold(self, job: Job) -> None:
+        """The job runs (or what is known of it has changed): it stands where the policy ranks it."""
+        if self.policy.preempts or self.policy.backfills:
+            self.let_go(job)
+            key = self.policy.held_key(job, self)
+            self.held_keys[job.id] = key
+            insort(self.holders, (key, job.id))
+        elif self.policy.rounds_s is not None:
+            if job.id not in self.holding:
+                self.holding[job.id] = None
+                self.held_gpus += job.gpus_total
+            if job.id not in self.rank_of:
+                self.rank(job, self.policy.key(job, self))
+            level = self.policy.level_gpu_s
+            if level is not None and job.served_s * job.gpus_total <= level:
+                heappush(self.crossings, (job.since + level / job.gpus_total - job.served_s, job.id, job.attempt))
+
+    def let_go(self, job: Job) -> None:
+        """The job runs no more, or is on its way out."""
+        key = self.held_keys.pop(job.id, None)
+        if key is not None:
+            del self.holders[bisect_left(self.holders, (key, job.id))]
+        if job.id in self.holding:
+            del self.holding[job.id]
+            self.held_gpus -= job.gpus_total
+
+    def rank(self, job: Job, key: Key) -> None:
+        """A live job stands in the order of the rounds."""
+        self.unrank(job)
+        self.rank_of[job.id] = key
+        insort(self.ranks.setdefault(job.gpus_total, []), (key, job.id))
+
+    def unrank(self, job: Job) -> None:
+        """The job stands there no more."""
+        key = self.rank_of.pop(job.id, None)
+        if key is not None:
+            entries = self.ranks[job.gpus_total]
+            del entries[bisect_left(entries, (key, job.id))]
+            if not entries:
+                del self.ranks[job.gpus_total]
+
+    def next_crossing(self) -> float | None:
+        """Return when the next running job will have had more than its first level gives."""
+        while self.crossings:
+            at, job_id, attempt = self.crossings[0]
+            job = self.jobs.get(job_id)
+            if job is not None and job_id in self.holding and job.attempt == attempt:
+                return at
+            heappop(self.crossings)
+        return None
+
+    def cross_levels(self) -> None:
+        """Whoever has had more than its first level gives stands in the second one."""
+        level = self.policy.level_gpu_s
+        while (at := self.next_crossing()) is not None and at < self.at:
+            job = self.jobs[heappop(self.crossings)[1]]
+            assert level is not None
+            served, job.served_s = job.served_s, job.served_s + self.at - job.since
+            self.rank(job, self.policy.key(job, self))
+            job.served_s = served
+
+    def nothing_gives_way(self, job: Job) -> bool:
+        """Tell whether not even the last of the holders gives way to the job."""
+        return not self.holders or not self.policy.gives_way(self.holders[-1][0], job, self)
 
     def dequeue(self, job: Job) -> None:
         """The job competes no more."""
@@ -245,6 +403,13 @@ class PoolState:
             heappush(self.timers, (due, job.id))
 
     def next_timer(self) -> float | None:
+        """Return when something is due that no event will tell: a job's deadline, or a round."""
+        due = self._next_deadline()
+        if self.round_at is None:
+            return due
+        return self.round_at if due is None else min(due, self.round_at)
+
+    def _next_deadline(self) -> float | None:
         """Return the earliest deadline that still holds, dropping those that do not."""
         while self.timers:
             due, job_id = self.timers[0]
@@ -254,10 +419,18 @@ class PoolState:
             heappop(self.timers)
         return None
 
+    def turn_round(self) -> None:
+        """Set when the next round is, as an entry closes: at the next multiple of the policy's period, as long as jobs wait."""
+        every = self.policy.rounds_s
+        if every is None or not len(self.queue):
+            self.round_at = None
+        elif self.round_at is None or self.round_at <= self.at:
+            self.round_at = (floor(self.at / every) + 1) * every
+
     def take_due(self) -> list[Job]:
         """Return the jobs whose deadline has come, in the order of (deadline, id)."""
         due: list[Job] = []
-        while (first := self.next_timer()) is not None and first <= self.at:
+        while (first := self._next_deadline()) is not None and first <= self.at:
             due.append(self.jobs[heappop(self.timers)[1]])
         return due
 
@@ -305,6 +478,8 @@ class PoolState:
             "ended": dict(self.ended),
             "early": {k: [input_to_json(i) for i in v] for k, v in self.early.items()},
             "cancels": dict(self.cancels),
+            "round_at": self.round_at,
+            "trust": {basis: known.to_json() for basis, known in self.trust.items()},
             "arrivals": self.arrivals,
             "joins": self.joins,
         }
@@ -318,6 +493,8 @@ class PoolState:
         state.ended, state.cancels = dict(value["ended"]), dict(value["cancels"])
         state.early = {k: [input_from_json(i) for i in v] for k, v in value["early"].items()}
         state.early_count = sum(len(v) for v in state.early.values())
+        state.round_at = value.get("round_at")
+        state.trust = {basis: Trust.from_json(known) for basis, known in value.get("trust", {}).items()}
         state.arrivals, state.joins = value["arrivals"], value["joins"]
         state.nodes = {n["name"]: _node_from_json(n) for n in value["nodes"]}
         state.jobs = {j["id"]: _job_from_json(j) for j in value["jobs"]}
@@ -336,6 +513,7 @@ class PoolState:
             state.set_timer(job)
             if job.suspects:
                 state.suspecting[job.id] = None
+        state.rank_anew()
         return state
 
 

@@ -91,6 +91,8 @@ def recover(
 
 def close(state: PoolState) -> None:
     """Between two entries nothing is half done."""
+    state.turn_round()
+    state.round_goes_on = False
     state.dirty_jobs.clear()
     state.dirty_nodes.clear()
     state.releases.clear()

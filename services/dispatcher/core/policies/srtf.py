@@ -1,0 +1,48 @@
+"""Shortest remaining time first, preemptive."""
+
+from __future__ import annotations
+
+from schedmate.services.dispatcher.core.advice import remaining_s
+from schedmate.services.dispatcher.core.policies.fifo import Fifo
+from schedmate.services.dispatcher.core.queue import Key
+from schedmate.services.dispatcher.core.state import Job, PoolState
+
+LEVEL_GPU_S = 18_000.0
+MARGIN_S = 1.0  # nobody is stopped for less than that; above all not for the rounding of a sum
+_KNOWN, _UNKNOWN = 0, 1
+_BEHIND = 1e12  # seconds: behind every estimate
+
+
+class Srtf(Fifo):
+    """The job with the shortest remaining time first; it takes the GPUs of those with more. Nobody is held back by a head that does not fit.
+
+    The preemptive reference of Helios (SC'21) and Lucid (ASPLOS'23). A job without an estimate is ranked as in 2D-LAS (Tiresias,
+    NSDI'19, section 3.2): by whether it has had more than 18,000 GPU seconds, which is all that is known of it.
+    """
+
+    name = "srtf"
+    head_blocks = False
+    uses_estimates = True
+    preempts = True
+
+    def key(self, job: Job, state: PoolState) -> Key:
+        """Priority class, then what remains, then submission."""
+        left = remaining_s(job, state)
+        if left is None:
+            left = _BEHIND if job.served_s * job.gpus_total > LEVEL_GPU_S else 0.0
+        return (-job.priority, left, job.submitted_at, job.order)
+
+    def held_key(self, job: Job, state: PoolState) -> Key:
+        """When it will end; without an estimate, when it has had (or will have had) its share: first those that had it first."""
+        left = remaining_s(job, state)
+        if left is not None:
+            return (_KNOWN, job.since + left, job.order)
+        return (_UNKNOWN, -(job.since + LEVEL_GPU_S / job.gpus_total - job.served_s), job.order)
+
+    def gives_way(self, held_key: Key, job: Job, state: PoolState) -> bool:
+        """Does the holder have more left than the waiting job?"""
+        kind, at, _ = held_key
+        left = remaining_s(job, state)
+        if kind == _UNKNOWN:
+            return bool(-at < state.at) and (left is not None or job.served_s * job.gpus_total <= LEVEL_GPU_S)
+        return left is not None and bool(at - state.at > left + MARGIN_S)

@@ -1,0 +1,90 @@
+"""Policies of rounds: every so often, which jobs shall hold GPUs is decided anew over all live jobs.
+
+A round walks over waiting and running jobs alike in the policy's order and gives out the pool's GPUs by their number, skipping what is
+larger than what is left. Who runs and is given none is stopped; who waits and is given some is placed, in that order, when everybody
+who was stopped has gone. A placement may fail for want of GPUs that lie together; then the job waits for the next round. Between
+two rounds nothing is placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import ceil
+
+from schedmate.services.dispatcher.core.capacity import Group
+from schedmate.services.dispatcher.core.fitting import fit
+from schedmate.services.dispatcher.core.lifecycle import Emit, preempt
+from schedmate.services.dispatcher.core.state import Job, PoolState
+
+Place = Callable[[PoolState, Job, list[Group], int, Emit], None]
+
+
+def decide_round(state: PoolState, emit: Emit, place: Place) -> None:
+    """Hold a round if one is due; place the chosen when those that the round stopped have gone."""
+    every = state.policy.rounds_s
+    assert every is not None
+    if state.round_at is None and len(state.queue):
+        state.round_at = ceil(state.at / every) * every  # it may be this instant
+    if state.round_at is not None and state.at >= state.round_at:
+        changed = state.queue.changed or state.pass_epoch != state.capacity.epoch or _crosses(state)
+        if changed and len(state.queue):
+            chosen = _hold(state)
+            for job in chosen.stopped:
+                preempt(state, job, emit, "the round gives its GPUs to jobs that the policy puts first")
+            if not state.waits_for_leaving():
+                _place_all(state, chosen.waiting, emit, place)
+        state.queue.changed = False
+        state.pass_epoch = state.capacity.epoch
+    elif state.round_goes_on and not state.waits_for_leaving():
+        _place_all(state, _hold(state).waiting, emit, place)
+
+
+def _crosses(state: PoolState) -> bool:
+    crossing = state.next_crossing()
+    return crossing is not None and crossing < state.at
+
+
+def _place_all(state: PoolState, chosen: list[str], emit: Emit, place: Place) -> None:
+    for job_id in chosen:
+        job = state.jobs[job_id]
+        _, groups = fit(state, job)
+        if groups is not None:
+            place(state, job, groups, 0, emit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    waiting: list[str]
+    stopped: list[Job]
+
+
+def _hold(state: PoolState) -> _Chosen:
+    """Give out the GPUs by their number, in the policy's order."""
+    state.cross_levels()
+    quota = state.capacity.free_gpus + state.held_gpus
+    kinds = state.ranks
+    heap = [(entries[0], gpus, 0) for gpus, entries in kinds.items() if gpus <= quota]
+    heap.sort()
+    kept = 0
+    keeping: set[str] = set()
+    chosen: list[str] = []
+    holding = state.holding
+    while heap and quota > 0:
+        (_, job_id), gpus, at = heappop(heap)
+        if gpus > quota:
+            continue
+        quota -= gpus
+        if job_id in holding:
+            kept += 1
+            keeping.add(job_id)
+        else:
+            chosen.append(job_id)
+        entries = kinds[gpus]
+        if at + 1 < len(entries):
+            heappush(heap, (entries[at + 1], gpus, at + 1))
+    stopped: list[Job] = []
+    if kept < len(holding):
+        stopped = [job for job in (state.jobs[j] for j in holding if j not in keeping) if job.resumable]
+    return _Chosen(chosen, stopped)
