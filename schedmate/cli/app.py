@@ -15,7 +15,9 @@ from schedmate.cli import (
     pool_commands,
     progress_command,
     service_commands,
+    simulate_commands,
     token_commands,
+    trace_commands,
 )
 from schedmate.client import ApiError, ClientError
 from schedmate.infra.blobs.port import BlobError
@@ -24,6 +26,7 @@ from schedmate.infra.health import StartError
 from schedmate.infra.settings import SettingsError
 from schedmate.infra.store.port import StoreError
 from schedmate.infra.telemetry.redaction import redact
+from schedmate.simulator.trace import TraceError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -40,10 +43,19 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-for module in (job_commands, cluster_commands, analyze_commands, diagnose_command, progress_command, service_commands):
+for module in (
+    job_commands,
+    cluster_commands,
+    analyze_commands,
+    diagnose_command,
+    progress_command,
+    service_commands,
+    simulate_commands,
+):
     module.register(app)
 app.add_typer(event_commands.app, name="events")
 app.add_typer(token_commands.app, name="tokens")
+app.add_typer(trace_commands.app, name="traces")
 app.add_typer(pool_commands.app, name="pool")
 
 
@@ -57,13 +69,13 @@ def main() -> None:
         said = error.format_message() if hasattr(error, "format_message") else str(error)
         _fail(said or "see --help", EXIT_USAGE)
     except ApiError as error:
-        fields = "; ".join(f"{e.field}: {e.detail}" for e in getattr(error.problem, "errors", None) or [])
+        fields = "; ".join(f"{e.field}: {e.message}" if e.field else e.message for e in error.problem.errors or [])
         _fail(
             f"{error}{f' ({fields})' if fields else ''}", EXIT_USAGE if error.status in _USAGE_STATUS else EXIT_FAILED
         )
     except SettingsError as error:
         _fail(str(error), EXIT_USAGE)
-    except (ClientError, BusError, StoreError, BlobError, StartError) as error:
+    except (ClientError, BusError, StoreError, BlobError, StartError, TraceError) as error:
         _fail(str(error), EXIT_FAILED)
     except BrokenPipeError:
         sys.stderr.close()

@@ -1,0 +1,164 @@
+"""`schedmate simulate`: scheduling policies over real traces, with the dispatcher's own core."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from schedmate.cli import rendering
+from schedmate.services.dispatcher.core.policy import policies
+from schedmate.simulator.advice import check_advice
+from schedmate.simulator.cluster import PHILLY_GPUS_PER_NODE, Cluster, from_list, from_table, uniform
+from schedmate.simulator.engine import RESTART_LARGE_S, RESTART_S, Costs
+from schedmate.simulator.readers import read_trace
+from schedmate.simulator.runs import Setting, run_all, usable
+from schedmate.simulator.trace import Trace, TraceError
+
+_SHOWN = ("policy", "advice", "finished", "avg_jct_s", "p50_jct_s", "p99_jct_s", "avg_wait_s", "p999_wait_s", "makespan_s",
+          "preemptions", "gar", "sor", "gfr", "cpu_s")  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(simulate)
+
+
+def simulate(
+    trace: Annotated[Path, typer.Argument(help="A trace of jobs; its kind is read from its columns (docs/traces.md).")],
+    *,
+    nodes: Annotated[int | None, typer.Option(min=1, help="So many equal nodes, one pool.")] = None,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs of each of them.")] = PHILLY_GPUS_PER_NODE,
+    pools: Annotated[Path | None, typer.Option(help="A `vc,node num` table: one pool a virtual cluster.")] = None,
+    node_factor: Annotated[float, typer.Option(help="Nodes of a pool: max(ceil(n x F), enough for its largest job).")] = 1.0,
+    nodes_file: Annotated[Path | None, typer.Option(help="A list of unequal nodes: node,gpus[,gpu_type][,pool].")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="First day of submission, cluster local time.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="First day that is left out.")] = None,
+    policy: Annotated[str, typer.Option(help="Policies, separated by commas.")] = "fifo",
+    advice: Annotated[str, typer.Option(help="Sources of advice, separated by commas (docs/policies/README.md).")] = "none",
+    seed: Annotated[int, typer.Option(help="Seed of random and noisy advice.")] = 0,
+    restart_s: Annotated[float, typer.Option(min=0, help="What a restart adds to a stopped job's run.")] = RESTART_S,
+    restart_large_s: Annotated[float, typer.Option(min=0, help="The same above 8 GPUs.")] = RESTART_LARGE_S,
+    checkpoint_s: Annotated[float, typer.Option(min=0, help="Time between checkpoints; 0: one is made at the stop.")] = 0.0,
+    jobs_out: Annotated[Path | None, typer.Option(help="Write what became of each job (several runs: one file each).")] = None,
+    log: Annotated[Path | None, typer.Option(help="Write the pools' logs, one entry a line.")] = None,
+    processes: Annotated[int, typer.Option(min=0, help="Runs side by side; 0: as many as there are cores.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:  # fmt: skip
+    """Run a trace through one policy or several: `schedmate simulate TRACE --nodes 54 --policy fifo,sjf --advice none,oracle`."""
+    names = _split(policy, "--policy")
+    if unknown := [name for name in names if name not in policies()]:
+        raise typer.BadParameter(f"no policy is called {unknown[0]!r}; there are {', '.join(policies())}")
+    sources = _sources(advice)
+    for source in sources:
+        try:
+            check_advice(source)
+        except TraceError as error:
+            raise typer.BadParameter(str(error)) from error
+    if not trace.is_file():
+        raise typer.BadParameter(f"there is no trace {trace}")
+    jobs = read_trace(trace).window(start, end)
+    cluster = _cluster(jobs, nodes, gpus_per_node, pools, node_factor, nodes_file)
+    jobs = usable(jobs, cluster)
+    combinations = list(product(names, sources))
+    settings = [
+        Setting(
+            name, source, seed, Costs(restart_s, restart_large_s, checkpoint_s),
+            jobs_out=_named(jobs_out, name, source, several=len(combinations) > 1),
+            log=_named(log, name, source, several=len(combinations) > 1),
+        )
+        for name, source in combinations
+    ]  # fmt: skip
+    with _progress(len(jobs.jobs) * len(settings), quiet=json) as progress:
+        results = list(run_all(jobs, cluster, settings, processes or os.cpu_count() or 1, progress))
+    if json:
+        rendering.print_json({"trace": jobs.name, "nodes": cluster.nodes, "gpus": cluster.gpus, "results": results})
+    else:
+        _show(jobs, cluster, results)
+
+
+def _split(given: str, option: str) -> list[str]:
+    parts = [part.strip() for part in given.split(",")]
+    if not all(parts):
+        raise typer.BadParameter(f"{option} {given!r}: names separated by commas")
+    return list(dict.fromkeys(parts))
+
+
+def _sources(given: str) -> list[str]:
+    """Split a list of sources; the comma of `noisy:SIGMA,BIAS` is the one before a number."""
+    out: list[str] = []
+    for part in _split(given, "--advice"):
+        if out and out[-1].startswith("noisy:") and "," not in out[-1] and _is_number(part):
+            out[-1] += f",{part}"
+        else:
+            out.append(part)
+    return out
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _cluster(
+    trace: Trace, nodes: int | None, gpus_per_node: int, pools: Path | None, factor: float, nodes_file: Path | None
+) -> Cluster:
+    given = [name for name, value in (("--nodes", nodes), ("--pools", pools), ("--nodes-file", nodes_file)) if value]
+    if len(given) != 1:
+        what = f"not {' and '.join(given)} together" if given else "one of them is needed"
+        raise typer.BadParameter(f"name the cluster by --nodes, by --pools or by --nodes-file: {what}")
+    for path in (pools, nodes_file):
+        if path is not None and not path.is_file():
+            raise typer.BadParameter(f"there is no file {path}")
+    if pools is not None:
+        return from_table(pools, factor, trace, gpus_per_node)
+    if nodes_file is not None:
+        return from_list(nodes_file)
+    assert nodes is not None
+    return uniform(nodes, gpus_per_node)
+
+
+def _named(path: Path | None, policy: str, advice: str, *, several: bool) -> Path | None:
+    """Return the file of a run: the one named, or one beside it with the run's name where there are several."""
+    if path is None or not several:
+        return path
+    plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in f"{policy}.{advice}")
+    return path.with_name(f"{path.stem}.{plain}{path.suffix}")
+
+
+@contextmanager
+def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None] | None]:
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+def _show(trace: Trace, cluster: Cluster, results: list[dict[str, Any]]) -> None:
+    table = Table(title=f"{trace.name}: {len(trace.jobs)} jobs on {cluster.nodes} nodes with {cluster.gpus} GPUs")
+    for name in _SHOWN:
+        table.add_column(name, justify="left" if name in ("policy", "advice") else "right")
+    for result in results:
+        table.add_row(*(_shown(result[name]) for name in _SHOWN))
+    rendering.console().print(table)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.3f}" if abs(value) < 10 else f"{value:,.1f}"  # noqa: PLR2004 - shares and seconds
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else rendering.harmless(str(value))

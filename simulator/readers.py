@@ -1,0 +1,249 @@
+"""Readers of job traces; the kind of a file is read from its columns. `docs/traces.md` says where each is published."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from math import ceil
+from pathlib import Path
+from typing import Any, Final
+
+from schedmate.simulator.pollux import pollux_jobs
+from schedmate.simulator.rows import Row, header_of, rows_of
+from schedmate.simulator.trace import Trace, TraceError, TraceJob
+
+_PAI_TASKS: Final = (
+    "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu", "gpu_type",
+)  # fmt: skip
+_PAI_STATES: Final = {"Terminated", "Failed", "Running", "Waiting", "Interrupted"}
+_SACCT_GPUS: Final = re.compile(r"gres/gpu(?::[^=,]+)?=(\d+)|gpu(?::[^:,(]+)?:(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of trace: the columns that it has, and how a row becomes a job (None: no GPU job, skipped)."""
+
+    name: str
+    needs: frozenset[str]
+    read: Callable[[Row], tuple[TraceJob, datetime | None] | None]
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a trace of any known kind.
+
+    Raises:
+        TraceError: the file cannot be read, is of no known kind, or has a row that makes no sense.
+    """
+    if not path.is_file():
+        raise TraceError(f"there is no trace {path}")
+    with path.open("rb") as file:
+        start = file.read(64).lstrip()
+    if start[:1] in (b"[", b"{"):
+        return _dated(path, "philly-json", _philly_json(path), {})
+    header = header_of(path)
+    if {"application", "num_replicas", "batch_size", "time"} <= set(header):
+        jobs = pollux_jobs(path, rows_of(path))
+        return _dated(path, "pollux", ((job, None) for job in jobs), {})
+    names: list[str] | None = None
+    if len(header) == len(_PAI_TASKS) and header[3] in _PAI_STATES:
+        header = names = list(_PAI_TASKS)
+    kind = next((k for k in KINDS if k.needs <= set(header)), None)
+    if kind is None:
+        raise TraceError(_no_trace(path, header))
+    columns: dict[str, list[str]] = {name: [] for name in header}
+    found: list[tuple[TraceJob, datetime | None]] = []
+    skipped = 0
+    for row in rows_of(path, names):
+        job = kind.read(row)
+        if job is None:
+            skipped += 1
+            continue
+        found.append(job)
+        for name, value in row.values.items():
+            columns[name].append(value)
+    return _dated(path, kind.name, found, columns, skipped)
+
+
+def _dated(
+    path: Path,
+    kind: str,
+    found: Iterable[tuple[TraceJob, datetime | None]],
+    columns: dict[str, list[str]],
+    skipped: int = 0,
+) -> Trace:
+    """Count the seconds of dated jobs from the first submission on."""
+    jobs = list(found)
+    if not jobs:
+        raise TraceError(f"{path.name} has no GPU job")
+    seen: set[str] = set()
+    for job, _ in jobs:
+        if job.id in seen:
+            raise TraceError(f"{path.name}: job {job.id} stands twice")
+        seen.add(job.id)
+    moments = [moment for _, moment in jobs if moment is not None]
+    if not moments:
+        return Trace(path.name, kind, tuple(job for job, _ in jobs), columns, skipped)
+    first = min(moments)
+    counted = tuple(
+        replace(job, submit_s=(moment - first).total_seconds(), local=moment.strftime("%Y-%m-%d %H:%M:%S"))
+        for job, moment in jobs
+        if moment is not None
+    )
+    return Trace(path.name, kind, counted, columns, skipped)
+
+
+def _no_trace(path: Path, header: list[str]) -> str:
+    shown = ", ".join(header[:12])
+    known = "; ".join(f"{kind.name}: {', '.join(sorted(kind.needs))}" for kind in KINDS)
+    return f"{path.name} is no job trace of a known kind (columns: {shown}). Known kinds and the columns they need: {known}"
+
+
+# --- the kinds of ../shared/traces ---
+
+
+def _philly(row: Row) -> tuple[TraceJob, None]:
+    return TraceJob(
+        row.text("job_id"), row.number("submit_s"), row.count("num_gpus", 1), row.number("duration_s"),
+        pool=row.text("vc"), tenant=row.text("vc"), local=row.moment("submit_local").strftime("%Y-%m-%d %H:%M:%S"),
+    ), None  # fmt: skip
+
+
+def _documented(row: Row) -> tuple[TraceJob, None]:
+    """The documented CSV: `job_id,submit_s,num_gpus,duration_s`, and where given `pool`, `tenant`, `submit_local`, `gpu_milli`, `gpu_type`."""
+    given = row.values
+    pool = given.get("pool") or given.get("vc") or "default"
+    return TraceJob(
+        row.text("job_id"), row.number("submit_s"), row.count("num_gpus", 1), row.number("duration_s"),
+        pool=pool, tenant=given.get("tenant") or pool,
+        local=row.moment("submit_local").strftime("%Y-%m-%d %H:%M:%S") if given.get("submit_local") else None,
+        gpu_milli=row.count("gpu_milli", 1) if given.get("gpu_milli") else 1000,
+        gpu_types=tuple(t for t in given.get("gpu_type", "").split("|") if t),
+    ), None  # fmt: skip
+
+
+def _muri(row: Row) -> tuple[TraceJob, None]:
+    """Muri's files tell milliseconds."""
+    return TraceJob(
+        row.text("job_id"), row.number("submit_time") / 1000, row.count("num_gpu", 1), row.number("duration") / 1000
+    ), None
+
+
+def _tiresias(row: Row) -> tuple[TraceJob, None]:
+    return TraceJob(
+        row.text("job_id"), row.number("submit_time"), row.count("num_gpu", 1), row.number("duration")
+    ), None
+
+
+def _openb(row: Row) -> tuple[TraceJob, None] | None:
+    """A pod's life is its creation to its deletion; where it was scheduled, the run starts there."""
+    gpus = row.count("num_gpu")
+    if gpus == 0:
+        return None
+    created = row.number("creation_time")
+    started = row.number("scheduled_time") if row.values["scheduled_time"].strip() else created
+    return TraceJob(
+        row.text("name"), created, gpus, max(row.number("deletion_time") - max(started, created), 0),
+        tenant=row.values.get("qos") or "default",
+        gpu_milli=min(row.count("gpu_milli"), 1000) or 1000, gpu_types=tuple(t for t in row.values["gpu_spec"].split("|") if t),
+    ), None  # fmt: skip
+
+
+# --- as published ---
+
+
+def _helios(row: Row) -> tuple[TraceJob, datetime] | None:
+    """Helios and Acme: dated rows of Slurm's accounting; CPU jobs and those that never ran are skipped."""
+    if row.number("gpu_num") < 1 or not row.values["duration"].strip():
+        return None
+    pool = row.values.get("vc") or "default"
+    return TraceJob(
+        row.text("job_id"), 0.0, row.count("gpu_num", 1), row.number("duration"), pool=pool, tenant=row.values.get("user") or pool
+    ), row.moment("submit_time")  # fmt: skip
+
+
+def _pai(row: Row) -> tuple[TraceJob, None] | None:
+    """A task of PAI: `inst_num` instances of `plan_gpu` hundredths of a GPU; its queueing is not in the table, so it arrives at its start."""
+    asked = row.values["plan_gpu"].strip()
+    if not asked or float(row.number("plan_gpu")) == 0 or not row.values["start_time"].strip() or not row.values["end_time"].strip():  # fmt: skip
+        return None
+    hundredths, start, end = row.number("plan_gpu"), row.number("start_time"), row.number("end_time")
+    if start == 0 or end < start:
+        return None
+    kind = row.values["gpu_type"].strip()
+    return TraceJob(
+        f"{row.text('job_name')}/{row.text('task_name')}", start, row.count("inst_num", 1) * max(ceil(hundredths / 100), 1), end - start,
+        gpu_milli=int(min(hundredths * 10, 1000)), gpu_types=(kind,) if kind and kind != "MISC" else (),
+    ), None  # fmt: skip
+
+
+def _sacct(row: Row) -> tuple[TraceJob, datetime] | None:
+    """`sacct -P -X --format=JobID,User,Account,Partition,Submit,Start,End,State,AllocTRES`; steps and CPU jobs are skipped."""
+    given = row.values
+    tres = given.get("AllocTRES") or given.get("ReqTRES") or given.get("AllocGRES") or given.get("ReqGRES") or ""
+    found = _SACCT_GPUS.search(tres)
+    gpus = int(next(g for g in found.groups() if g)) if found else 0
+    if "." in row.text("JobID") or gpus == 0 or not (given["Start"][:1].isdigit() and given["End"][:1].isdigit()):
+        return None
+    ran_s = (row.moment("End") - row.moment("Start")).total_seconds()
+    if ran_s < 0:
+        raise row.wrong("End", "it ended before it started")
+    return TraceJob(
+        row.text("JobID"), 0.0, gpus, ran_s, pool=given.get("Partition") or "default",
+        tenant=given.get("Account") or given.get("User") or "default",
+    ), row.moment("Submit")  # fmt: skip
+
+
+def _philly_json(path: Path) -> Iterable[tuple[TraceJob, datetime]]:
+    """`cluster_job_log` of msr-fiddle/philly-traces: the run time is the sum over attempts, the GPUs those of the first one."""
+    try:
+        given = json.loads(path.read_text("utf-8"))
+    except (ValueError, OSError) as error:
+        raise TraceError(f"{path.name} is no JSON: {error}") from error
+    if not isinstance(given, list):
+        raise TraceError(f"{path.name}: a list of jobs is expected")
+    for number, job in enumerate(given, 1):
+        try:
+            read = _philly_job(job)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise TraceError(f"{path.name}, job {number}: {error!r}") from error
+        if read is not None:
+            yield read
+
+
+def _philly_job(job: dict[str, Any]) -> tuple[TraceJob, datetime] | None:
+    attempts = [a for a in job["attempts"] if a.get("start_time") not in (None, "None") and a.get("end_time") not in (None, "None")]  # fmt: skip
+    gpus = sum(len(node["gpus"]) for node in attempts[0]["detail"]) if attempts else 0
+    if gpus == 0:
+        return None
+    ran_s = sum((_plain(a["end_time"]) - _plain(a["start_time"])).total_seconds() for a in attempts)
+    if ran_s < 0:
+        raise ValueError("it ended before it started")
+    return TraceJob(str(job["jobid"]), 0.0, gpus, ran_s, pool=str(job["vc"]), tenant=str(job["vc"])), _plain(
+        job["submitted_time"]
+    )
+
+
+def _plain(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace(" PST", "").replace(" PDT", "")).replace(tzinfo=None)
+
+
+KINDS: Final = (
+    Kind("philly", frozenset({"job_id", "vc", "submit_s", "submit_local", "num_gpus", "duration_s"}), _philly),
+    Kind("csv", frozenset({"job_id", "submit_s", "num_gpus", "duration_s"}), _documented),
+    Kind(
+        "muri", frozenset({"job_id", "num_gpu", "submit_time", "duration", "resource_time_0", "iteration_time"}), _muri
+    ),
+    Kind("tiresias", frozenset({"job_id", "num_gpu", "submit_time", "iterations", "duration"}), _tiresias),
+    Kind(
+        "openb",
+        frozenset({"name", "num_gpu", "gpu_milli", "gpu_spec", "creation_time", "deletion_time", "scheduled_time"}),
+        _openb,
+    ),
+    Kind("helios-acme", frozenset({"job_id", "gpu_num", "submit_time", "duration", "state"}), _helios),
+    Kind("pai", frozenset(_PAI_TASKS), _pai),
+    Kind("sacct", frozenset({"JobID", "Submit", "Start", "End", "State"}), _sacct),
+)
+"""Tried in this order; the philly-week-peer file is of the documented kind, with predictions in further columns."""

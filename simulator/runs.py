@@ -1,0 +1,135 @@
+"""One run or many: policies and sources of advice over a trace, in processes side by side, and what they write."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import process_time
+from typing import Any, TextIO
+
+from schedmate.services.dispatcher.core.config import PoolConfig
+from schedmate.services.dispatcher.core.decisions import to_json as decision_to_json
+from schedmate.services.dispatcher.core.inputs import to_json as input_to_json
+from schedmate.services.dispatcher.core.state import PoolState
+from schedmate.services.dispatcher.core.step import Step
+from schedmate.simulator.advice import advisor, is_raw
+from schedmate.simulator.cluster import Cluster
+from schedmate.simulator.engine import Costs, Outcome, Simulation
+from schedmate.simulator.measures import measured
+from schedmate.simulator.trace import Trace, TraceError
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What one run takes beside the trace and the cluster."""
+
+    policy: str
+    advice: str
+    seed: int = 0
+    costs: Costs = field(default_factory=Costs)
+    config: PoolConfig = field(default_factory=PoolConfig)
+    jobs_out: Path | None = None
+    log: Path | None = None
+
+
+def usable(trace: Trace, cluster: Cluster) -> Trace:
+    """Leave out the jobs of pools that the cluster does not have."""
+    if cluster.one_pool:
+        return trace
+    kept = trace.keep(lambda job: job.pool in cluster.pools)
+    if not kept.jobs:
+        raise TraceError(f"no job of {trace.name} belongs to a pool of the cluster")
+    return kept
+
+
+def run_one(
+    trace: Trace, cluster: Cluster, setting: Setting, progress: Callable[[int], None] | None = None
+) -> dict[str, Any]:
+    """Run one policy with one source of advice; return its figures."""
+    source = advisor(setting.advice, trace, setting.seed, one_pool=cluster.one_pool)
+    given = setting.config.to_json() | {"advice": "raw" if is_raw(setting.advice) else "weighed"}
+    log = setting.log.open("w", encoding="utf-8") if setting.log is not None else None
+    try:
+        began = process_time()
+        simulation = Simulation(
+            trace.jobs, cluster, setting.policy, source, config=PoolConfig.from_json(given), costs=setting.costs,
+            recorder=_recorder(log) if log is not None else None, keep_seats=setting.jobs_out is not None,
+        )  # fmt: skip
+        outcome = simulation.run(progress)
+        took = process_time() - began
+    finally:
+        if log is not None:
+            log.close()
+    if setting.jobs_out is not None:
+        _write_jobs(setting.jobs_out, trace, outcome)
+    head = {"policy": setting.policy, "advice": setting.advice, "seed": setting.seed}
+    return head | measured(trace.jobs, cluster, outcome) | {"cpu_s": round(took, 3)}
+
+
+def run_all(
+    trace: Trace,
+    cluster: Cluster,
+    settings: list[Setting],
+    processes: int,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the figures of every setting, in their order; several run in processes side by side."""
+    if len(settings) == 1 or processes <= 1:
+        for setting in settings:
+            yield run_one(trace, cluster, setting, progress)
+        return
+    with ProcessPoolExecutor(min(processes, len(settings)), initializer=_take, initargs=(trace, cluster)) as pool:
+        for result in pool.map(_run_taken, settings):
+            if progress is not None:
+                progress(result["jobs"])
+            yield result
+
+
+_taken: list[tuple[Trace, Cluster]] = []  # what a process of `run_all` works on, sent to it once
+
+
+def _take(trace: Trace, cluster: Cluster) -> None:
+    _taken[:] = [(trace, cluster)]
+
+
+def _run_taken(setting: Setting) -> dict[str, Any]:
+    trace, cluster = _taken[0]
+    return run_one(trace, cluster, setting)
+
+
+def _recorder(log: TextIO) -> Callable[[PoolState, Step], None]:
+    """Return what writes every step as one line: the entry of a pool's log, as plain values."""
+
+    def record(state: PoolState, done: Step) -> None:
+        entry = {
+            "pool": state.pool,
+            "seq": state.seq,
+            "at": state.at,
+            "inputs": [input_to_json(i) for i in done.inputs],
+            "refused": sorted(done.refused),
+            "decisions": [decision_to_json(d) for d in done.decisions],
+        }
+        log.write(json.dumps(entry, separators=(",", ":")) + "\n")
+
+    return record
+
+
+def _write_jobs(path: Path, trace: Trace, outcome: Outcome) -> None:
+    """Write the jobs file: `nodes` counts them, `seats` names them with the GPUs taken on each (the last ones of a stopped job)."""
+    seats_of = outcome.seats or []
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("job_id", "submit_s", "start_s", "end_s", "wait_s", "num_gpus", "nodes", "pool", "seats"))
+        for n, job in enumerate(trace.jobs):
+            start, end = outcome.start_s[n], outcome.end_s[n]
+            seats = "|".join(f"{seat.node}:{len(seat.gpus)}" for seat in seats_of[n])
+            wait = outcome.wait_s[n] if start is not None else ""
+            writer.writerow((job.id, job.submit_s, _blank(start), _blank(end), wait, job.gpus, outcome.nodes_used[n], job.pool, seats))  # fmt: skip
+
+
+def _blank(value: float | None) -> float | str:
+    return "" if value is None else value

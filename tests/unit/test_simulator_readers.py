@@ -1,0 +1,157 @@
+"""Traces of every kind are read, by their columns; what cannot be read is said with its line and column."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from schedmate.simulator.cluster import from_list, from_table, uniform
+from schedmate.simulator.generate import HEADER, philly_like, rows
+from schedmate.simulator.readers import read_trace
+from schedmate.simulator.trace import TraceError
+
+PHILLY = "job_id,vc,submit_s,submit_local,num_gpus,duration_s,in_pollux_subset\n"
+HELIOS = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
+ACME = "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time\n"
+OPENB = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+)
+MURI = "job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval,iteration_time,resource_time_0\n"
+PAI = "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n"
+SACCT = "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES\n"
+
+FORMATS = [
+    ("philly", PHILLY + "a,vc1,5,2017-10-01 00:00:05,2,60,1\n", ("a", 5, 2, 60, "vc1")),
+    ("csv", "job_id,submit_s,num_gpus,duration_s\na,5,2,60\n", ("a", 5, 2, 60, "default")),
+    ("csv", "order,job_id,submit_s,num_gpus,duration_s,pred_noise_s\n0,a,5,2,60,-7\n", ("a", 5, 2, 60, "default")),
+    ("muri", MURI + "a,2,5000,1,m,8,60000,1,1,1\n", ("a", 5, 2, 60, "default")),
+    ("tiresias", "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\na,2,5,1,m,60,0\n", ("a", 5, 2, 60, "default")),
+    ("openb", OPENB + "c,1,1,0,0,,LS,Running,0,9,0\na,1,1,2,1000,V100,LS,Running,5,70,10\n", ("a", 5, 2, 60, "default")),
+    ("helios-acme", HELIOS + "c,u,v,0,4,1,COMPLETED,2020-04-01 00:00:00,x,x,5,0\n"
+                             "a,u,v,2,4,1,COMPLETED,2020-04-01 00:00:05,2020-04-01 00:00:06,2020-04-01 00:01:06,60,1\n", ("a", 0, 2, 60, "v")),
+    ("helios-acme", ACME + "a,u,1,2.0,4,Other,CANCELLED,2023-03-01 00:00:05+08:00,x,x,60.0,0,120\n", ("a", 0, 2, 60, "default")),
+    ("pai", PAI + "a,w,2,Terminated,5,65,600,30,100,V100\n", ("a/w", 5, 2, 60, "default")),
+    ("pai", "a,w,2,Terminated,5,65,600,30,100,V100\nb,w,1,Waiting,,,600,30,100,\n", ("a/w", 5, 2, 60, "default")),
+    ("sacct", SACCT + "7|u|acc|gpu|2024-01-01T00:00:05|2024-01-01T00:00:06|2024-01-01T00:01:06|COMPLETED|cpu=4,gres/gpu=2,node=1\n"
+                      "7.batch|u|acc|gpu|2024-01-01T00:00:05|2024-01-01T00:00:06|2024-01-01T00:01:06|COMPLETED|cpu=4\n"
+                      "8|u|acc|gpu|2024-01-01T00:00:05|Unknown|Unknown|CANCELLED|gres/gpu:a100=2\n", ("7", 0, 2, 60, "gpu")),
+]  # fmt: skip
+
+
+def written(folder: Path, text: str, name: str = "trace.csv") -> Path:
+    path = folder / name
+    path.write_text(text, "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("kind", "text", "expected"), FORMATS)
+def test_a_published_format_is_known_by_its_columns(tmp_path: Path, kind: str, text: str, expected: tuple):
+    trace = read_trace(written(tmp_path, text))
+    job = trace.jobs[0]
+    assert (trace.kind, len(trace.jobs)) == (kind, 1)
+    assert (job.id, job.submit_s, job.gpus, job.duration_s, job.pool) == expected
+
+
+def test_the_published_philly_log_is_read_from_its_json(tmp_path: Path):
+    attempt = {
+        "start_time": "2017-10-01 00:01:00",
+        "end_time": "2017-10-01 00:02:00",
+        "detail": [{"ip": "m1", "gpus": ["g0", "g1"]}],
+    }
+    given = [
+        {"jobid": "a", "vc": "v", "user": "u", "status": "Pass", "submitted_time": "2017-10-01 00:00:10", "attempts": [attempt, attempt]},
+        {"jobid": "b", "vc": "v", "user": "u", "status": "Killed", "submitted_time": "2017-10-01 00:00:00", "attempts": []},
+    ]  # fmt: skip
+    trace = read_trace(written(tmp_path, json.dumps(given), "cluster_job_log"))
+    assert [(j.id, j.gpus, j.duration_s, j.local) for j in trace.jobs] == [("a", 2, 120.0, "2017-10-01 00:00:10")]
+
+
+BAD = [
+    (PHILLY + "a,vc1,x,2017-10-01 00:00:05,2,60,1\n", r"trace.csv, line 2: submit_s is 'x', not a number"),
+    (PHILLY + "a,vc1,5,yesterday,2,60,1\n", r"line 2: submit_local is 'yesterday', not a date"),
+    (PHILLY + "a,vc1,5,2017-10-01 00:00:05,0,60,1\n", r"line 2: num_gpus is '0', it must be a number from 1 on"),
+    (PHILLY + "a,vc1,5,2017-10-01 00:00:05,1.5,60,1\n", r"num_gpus is '1.5', not a whole number"),
+    (PHILLY + "a,vc1,5,2017-10-01 00:00:05,1,nan,1\n", r"duration_s is 'nan'"),
+    (PHILLY + "a,vc1,5,2017-10-01 00:00:05,1,-1,1\n", r"duration_s is '-1'"),
+    (PHILLY + "a,vc1,5\n", r"line 2: 3 values where the header has 7 names"),
+    (PHILLY + ",vc1,5,2017-10-01 00:00:05,1,1,1\n", r"job_id is '', it must not be empty"),
+    ("job_id,submit_s,num_gpus,duration_s\na,1,1,1\na,2,1,1\n", r"job a stands twice"),
+    ("job_id,submit_s,num_gpus,duration_s\n", r"has no GPU job"),
+    ("", r"is empty"),
+    ("vc,node num\na,3\n", r"no job trace of a known kind \(columns: vc, node num\)"),
+    ("[{}]", r"job 1: KeyError"),
+    ("{", r"is no JSON"),
+    ("name,time,application,num_replicas,batch_size\na,1,bert,2,12\n", r"needs the folder of measured profiles"),
+    (SACCT + "7|u|a|g|2024-01-01T00:00:05|2024-01-01T00:02:06|2024-01-01T00:01:06|COMPLETED|gres/gpu=2\n", r"ended before it started"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), BAD)
+def test_what_cannot_be_read_is_said_with_its_place(tmp_path: Path, text: str, said: str):
+    with pytest.raises(TraceError, match=said):
+        read_trace(written(tmp_path, text))
+
+
+def test_a_window_takes_the_start_and_leaves_the_end(tmp_path: Path):
+    days = "".join(f"j{d},v,{d},2017-10-0{d} 00:00:00,1,1,0\n" for d in (1, 2, 3))
+    trace = read_trace(written(tmp_path, PHILLY + days))
+    assert [j.id for j in trace.window("2017-10-01", "2017-10-03").jobs] == ["j1", "j2"]
+    assert trace.window("2017-10-02", None).columns["job_id"] == ["j2", "j3"]
+    with pytest.raises(TraceError, match="no job submitted from 2018"):
+        trace.window("2018-01-01", None)
+    with pytest.raises(TraceError, match="is no date"):
+        trace.window("soon", None)
+
+
+def test_a_table_of_pools_has_enough_nodes_for_the_largest_job(tmp_path: Path):
+    jobs = "a,v1,0,2017-10-01 00:00:00,40,1,0\nb,v2,0,2017-10-01 00:00:00,1,1,0\n"
+    trace = read_trace(written(tmp_path, PHILLY + jobs))
+    cluster = from_table(written(tmp_path, "vc,node num\nv1,4\nv2,7\n", "vc.csv"), 0.5, trace)
+    assert {name: len(nodes) for name, nodes in cluster.pools.items()} == {"v1": 5, "v2": 4}
+    assert (cluster.nodes, cluster.gpus) == (9, 72)
+
+
+CLUSTERS = [
+    ("sn,cpu_milli,memory_mib,gpu,model\nn1,1,1,2,P100\nn2,1,1,8,V100\nn3,1,1,0,\n", 2, 10),
+    ("node,gpus\nn1,4\nn2,8\n", 2, 12),
+    ("num_switch,num_node_p_switch,num_gpu_p_node,num_cpu_p_node,mem_p_node\n2,4,4,40,256\n", 8, 32),
+]
+
+
+@pytest.mark.parametrize(("text", "nodes", "gpus"), CLUSTERS)
+def test_a_list_of_nodes_is_known_by_its_columns(tmp_path: Path, text: str, nodes: int, gpus: int):
+    cluster = from_list(written(tmp_path, text))
+    assert (cluster.nodes, cluster.gpus) == (nodes, gpus)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("node,gpus\nn1,4\nn1,4\n", "stands twice"),
+        ("a,b\n1,2\n", "no list of nodes"),
+        ("node,gpus\nn1,0\n", "no node with GPUs"),
+    ],
+)
+def test_a_list_of_nodes_that_makes_no_sense_is_refused(tmp_path: Path, text: str, said: str):
+    with pytest.raises(TraceError, match=said):
+        from_list(written(tmp_path, text))
+    with pytest.raises(TraceError, match="at least one node"):
+        uniform(0, 8)
+
+
+def test_the_same_seed_generates_the_same_trace_and_it_can_be_read(tmp_path: Path):
+    def text(seed: int) -> str:
+        out = io.StringIO()
+        writer = csv.writer(out)
+        writer.writerow(HEADER)
+        writer.writerows(rows(philly_like(300, seed)))
+        return out.getvalue()
+
+    assert text(7) == text(7) != text(8)
+    trace = read_trace(written(tmp_path, text(7)))
+    assert (trace.kind, len(trace.jobs)) == ("csv", 300)
+    assert trace.window("2026-01-05", "2026-01-06").jobs
