@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import structlog
 
@@ -77,11 +77,16 @@ class Opinions:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Ask until `stop`, one question at a time."""
-        while not stop.is_set():
-            if self._waiting and self._clock.monotonic() >= self._not_before:
-                await self._ask(self._waiting.popleft())
-                continue
-            await self._clock.sleep(POLL_S)
+        stopped = asyncio.ensure_future(stop.wait())
+        try:
+            while not stop.is_set():
+                if self._waiting and self._clock.monotonic() >= self._not_before:
+                    asking = asyncio.ensure_future(self._ask(self._waiting.popleft()))
+                    await _first_of(asking, stopped)
+                else:
+                    await _first_of(asyncio.ensure_future(self._clock.sleep(POLL_S)), stopped)
+        finally:
+            stopped.cancel()
 
     async def _ask(self, guess: _Guess) -> None:
         try:
@@ -126,3 +131,15 @@ class Opinions:
 
     def _leave_alone(self) -> None:
         self._not_before = self._clock.monotonic() + AGAIN_AFTER_S
+
+
+async def _first_of(task: asyncio.Future[None], stopped: asyncio.Future[Literal[True]]) -> None:
+    """Wait for a task, or give it up when the service stops."""
+    try:
+        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    if not task.cancelled():
+        task.result()
