@@ -10,6 +10,7 @@ its name, which also overrides the common ones for that service:
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Self, TypeVar
+from typing import Any, ClassVar, Final, Literal, NoReturn, Self, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
@@ -245,6 +246,21 @@ def load(cls: type[S], argv_overrides: Mapping[str, Any] | None = None, config: 
             ) from error
 
 
+def make_state_dir(settings: ServiceSettings) -> None:
+    """Make the directory of all local state.
+
+    Raises:
+        SettingsError: it cannot be made, or not written to.
+    """
+    path = settings.state_dir
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"SCHEDMATE_STATE_DIR={path}: cannot be made ({error.strerror})") from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise SettingsError(f"SCHEDMATE_STATE_DIR={path}: cannot be written to; name another directory")
+
+
 def read_config(cls: type[ServiceSettings], config: Path) -> dict[str, Any]:
     """Return what a TOML file says to this service: the top of the file, overridden by the service's own table.
 
@@ -370,6 +386,13 @@ def hide_url_credentials(text: str) -> str:
     return re.sub(r"(?<=://)[^\s/?#\"]{0,1000}@", f"{HIDDEN}@", text)
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are those of settings: one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError(f"{message}; `{self.prog} --help` lists the settings")
+
+
 def from_command_line(cls: type[S], argv: Sequence[str] | None = None) -> S:
     """Return the settings of `python -m schedmate.services.NAME [--config FILE] [--setting VALUE …]`.
 
@@ -377,11 +400,9 @@ def from_command_line(cls: type[S], argv: Sequence[str] | None = None) -> S:
 
     Raises:
         SettingsError: one line that names the setting and says what to do.
-        SystemExit: `--help`, or an unknown flag.
+        SystemExit: `--help`.
     """
-    import argparse  # noqa: PLC0415 - only a process's entry needs it
-
-    parser = argparse.ArgumentParser(prog=f"schedmate serve {cls.service_name()}", allow_abbrev=False)
+    parser = _Parser(prog=_program(cls.service_name()), allow_abbrev=False)
     parser.add_argument("--config", type=Path, default=None, metavar="FILE", help="TOML file of settings")
     for name, field in cls.model_fields.items():
         if is_secret(field):
@@ -395,6 +416,10 @@ def from_command_line(cls: type[S], argv: Sequence[str] | None = None) -> S:
     given = vars(parser.parse_args(argv))
     config = given.pop("config")
     return load(cls, {name: _flag_value(cls, name, value) for name, value in given.items()}, config)
+
+
+def _program(service: str) -> str:
+    return f"schedmate {service}" if service in {"up", "worker"} else f"schedmate serve {service}"
 
 
 def _flag_value(cls: type[ServiceSettings], name: str, value: Any) -> Any:

@@ -14,7 +14,7 @@ from pydantic import Field
 from schedmate.infra.adapters import make_blobs, make_bus, make_llm, make_store
 from schedmate.infra.clock import SystemClock
 from schedmate.infra.service import Component, serve
-from schedmate.infra.settings import ServiceSettings, health_port_field
+from schedmate.infra.settings import ServiceSettings, health_port_field, make_state_dir
 from schedmate.infra.setup import setup
 from schedmate.schemas.job import Identifier
 from schedmate.services.code_analyzer.settings import CodeAnalyzerSettings
@@ -41,7 +41,12 @@ class UpSettings(ServiceSettings):
 
     health_port: int = health_port_field(8471)
     nodes: int = Field(default=2, ge=1, le=32, description="Local workers, each a node of its own.")
-    gpus: int = Field(default=4, ge=0, le=1024, description="GPUs that each node declares; a single node has those of NVML where it shows any.")
+    gpus: int = Field(
+        default=4,
+        ge=0,
+        le=1024,
+        description="GPUs that each node declares; a single node has those of NVML where it shows any.",
+    )
     gpu_type: Identifier = Field(default="gpu", description="Type of the declared GPUs.")
     gpu_memory_mib: int | None = Field(default=None, ge=1, description="Memory of each declared GPU, MiB.")
     api_host: str = Field(default="127.0.0.1", description="Address of the API.")
@@ -124,7 +129,7 @@ async def run_up(
     on_components: Callable[[Sequence[Component]], None] | None = None,
 ) -> int:
     """Run everything until SIGTERM, Ctrl-C or `stop`; return the exit code. A second Ctrl-C ends at once."""
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    make_state_dir(settings)
     async with AsyncExitStack() as stack:
         parts = Parts(settings)
         await parts.start(stack)

@@ -34,7 +34,7 @@ BYTES_MAX: Final = 1 << 30
 def bundle_of(source: Path) -> Iterator[Path]:
     """Yield an archive of a directory (caches and version control left out), or the archive that `source` is.
 
-    Links and special files are left out: a bundle holds files only.
+    Links and special files are left out, which is said on standard error: a bundle holds files only.
 
     Raises:
         typer.BadParameter: there is nothing to pack, or too much.
@@ -52,10 +52,14 @@ def bundle_of(source: Path) -> Iterator[Path]:
 
 def _pack(source: Path, archive: Path) -> None:
     count = size = 0
+    skipped: list[Path] = []
     with tarfile.open(archive, "w:gz", compresslevel=6) as tar:
         for path in sorted(source.rglob("*")):
             relative = path.relative_to(source)
-            if LEFT_OUT & set(relative.parts) or path.is_symlink() or not path.is_file():
+            if LEFT_OUT & set(relative.parts):
+                continue
+            if path.is_symlink() or not path.is_file():
+                skipped += [relative] if path.is_symlink() or not path.is_dir() else []
                 continue
             count += 1
             size += path.stat().st_size
@@ -64,6 +68,9 @@ def _pack(source: Path, archive: Path) -> None:
                     f"--source {source}: more than {FILES_MAX} files or {BYTES_MAX >> 20} MiB; put data elsewhere"
                 )
             tar.add(path, arcname=str(relative), recursive=False, filter=_anonymous)
+    if skipped:
+        note = f"schedmate: links and special files are not sent along: {len(skipped)} left out, the first is {str(skipped[0])!r}"
+        typer.echo(note, err=True)
     if count == 0:
         raise typer.BadParameter(f"--source {source}: there is no file in it")
 

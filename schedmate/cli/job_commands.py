@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 import yaml
@@ -80,7 +81,9 @@ def submit(
     resume_flag: Annotated[str | None, typer.Option(help="Flag that takes the checkpoint to resume from.")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="The same key again is the same job.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 1 unless it succeeds.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", help="Print the output as it comes, then as --wait.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Print the output as it comes (on stderr with --json), then as --wait.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Submit a job: flags, a YAML file, or both."""
@@ -100,7 +103,7 @@ def submit(
         if not json:
             rendering.console().print(rendering.cell(f"{job.job_id}  {job.name}"))
         if follow:
-            _print_log(client, job.job_id, attempt=None, member=0)
+            _print_log(client, job.job_id, attempt=None, member=0, out=sys.stderr if json else sys.stdout)
         if wait or follow:
             return _wait(client, job.job_id, json=json)
     if json:
@@ -117,18 +120,23 @@ def _request(
     source: Path | None,
 ) -> tuple[dict[str, Any], Path | None]:
     """Return the job as it goes to the server, checked, and the source to send along."""
+    if command and script is not None:
+        raise typer.BadParameter("give a command or --script, not both")
     given: dict[str, Any] = _job_file(file) if file is not None else {}
     packed = source if source is not None else _source_of(given, file)
     given.update({key: value for key, value in flags.items() if value is not None})
     if env:
-        given["env"] = {**given.get("env", {}), **dict(_pair(item) for item in env)}
+        named = given.get("env") or {}
+        if not isinstance(named, dict):
+            raise typer.BadParameter("env: must be a mapping of names to values")
+        given["env"] = {**named, **dict(_pair(item) for item in env)}
     if command:
         given.pop("script", None)
         given["command"] = list(command)
     if script is not None:
         given.pop("command", None)
         given["script"] = _read(script)
-    given.setdefault("name", _default_name(given))
+    given.setdefault("name", _default_name(given, script))
     if packed is None:
         given.setdefault("workdir", str(Path.cwd()))
         _check(given)
@@ -186,10 +194,11 @@ def _pair(item: str) -> tuple[str, str]:
     return name, value
 
 
-def _default_name(given: dict[str, Any]) -> str:
-    command = given.get("command") or []
-    named = next((part for part in command if part.endswith((".py", ".sh"))), command[0] if command else "job")
-    return Path(str(named)).stem or "job"
+def _default_name(given: dict[str, Any], script: Path | None) -> str:
+    command = given.get("command")
+    words = [str(part) for part in command] if isinstance(command, list) else []  # what else it may be, the check tells
+    named = next((word for word in words if word.endswith((".py", ".sh"))), words[0] if words else str(script or "job"))
+    return Path(named).stem or "job"
 
 
 def _check(given: dict[str, Any]) -> None:
@@ -330,13 +339,18 @@ def logs(
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job's end.")] = False,
     attempt: Annotated[int | None, typer.Option(min=1, help="Attempt; the last without one.")] = None,
     member: Annotated[int, typer.Option(min=0, help="Member of the gang.")] = 0,
-    json: Json = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only, one object a line for each piece.")] = False,
 ) -> None:
     """Print a job's output. Control characters are made visible: the output cannot steer the terminal."""
     with Client.from_environment() as client:
         found = find_job(client, job)
-        if follow and not json:
-            _print_log(client, found.job_id, attempt=attempt, member=member)
+        if follow and json:
+            for part in client.follow(found.job_id, attempt=attempt, member=member):
+                rendering.print_json(asdict(part))
+                sys.stdout.flush()
+            return
+        if follow:
+            _print_log(client, found.job_id, attempt=attempt, member=member, out=sys.stdout)
             return
         _print_pages(client, found.job_id, attempt=attempt, member=member, json=json)
 
@@ -346,7 +360,8 @@ def _print_pages(client: Client, job_id: str, *, attempt: int | None, member: in
     while True:
         page = client.log(job_id, attempt=attempt, member=member, offset=offset, limit=1 << 18)
         if json:
-            rendering.print_json(page)
+            if page.end > offset or offset == 0:
+                rendering.print_json(page)
         else:
             for gap in page.gaps:
                 sys.stdout.write(f"\n[bytes {gap.start} to {gap.end} were not kept]\n")
@@ -356,13 +371,13 @@ def _print_pages(client: Client, job_id: str, *, attempt: int | None, member: in
         offset, attempt = page.end, page.attempt
 
 
-def _print_log(client: Client, job_id: str, *, attempt: int | None, member: int) -> None:
+def _print_log(client: Client, job_id: str, *, attempt: int | None, member: int, out: TextIO) -> None:
     for part in client.follow(job_id, attempt=attempt, member=member):
         if part.gap:
-            sys.stdout.write(f"\n[bytes {part.offset} to {part.end} were not kept]\n")
+            out.write(f"\n[bytes {part.offset} to {part.end} were not kept]\n")
         elif part.text:
-            sys.stdout.write(rendering.safe_log(part.text))
-        sys.stdout.flush()
+            out.write(rendering.safe_log(part.text))
+        out.flush()
 
 
 def cancel(

@@ -11,7 +11,7 @@ import yaml
 
 from schedmate.cli import rendering
 from schedmate.infra.adapters import make_store
-from schedmate.infra.settings import load
+from schedmate.infra.settings import load, make_state_dir
 from schedmate.schemas.topology import topology
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.policy import UnknownPolicyError, policy_named
@@ -68,7 +68,7 @@ def set_(
 async def _change(pool: str, changes: dict[str, Any], config: Path | None) -> dict[str, Any]:
     """Apply changes to the pool's document, if they make sense, and return it."""
     settings = load(DispatcherSettings, {}, config)
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    make_state_dir(settings)
     store = make_store(settings)
     await store.start()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -17,6 +18,7 @@ from rich.text import Text
 from schedmate.services.ingest.models import JobView, NodeView
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_PIPED_COLUMNS = 1000  # a table that goes into a file or a pipe is cut nowhere
 STATE_STYLES = {
     "RUNNING": "green",
     "ASSIGNED": "cyan",
@@ -32,7 +34,9 @@ STATE_STYLES = {
 
 def console() -> Console:
     """Return the console of standard output."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    return Console(highlight=False, soft_wrap=True, width=_PIPED_COLUMNS)
 
 
 def harmless(text: str) -> str:
@@ -119,7 +123,7 @@ def jobs_table(jobs: Iterable[JobView], *, title: str | None = None) -> Table:
     """Return a table of jobs."""
     table = Table(title=title, box=None, pad_edge=False, header_style="bold", expand=False)
     for name in ("JOB", "NAME", "STATE", "GPUS", "NODES", "WAIT", "RUN", "PROGRESS", "LEFT", "REASON"):
-        table.add_column(name, overflow="ellipsis", no_wrap=name != "REASON")
+        table.add_column(name, overflow="ellipsis", no_wrap=True)  # one line a job; `why` tells it all
     for job in jobs:
         left = job.progress.eta_s if job.progress is not None and job.state == "RUNNING" else None
         table.add_row(

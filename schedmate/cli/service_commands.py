@@ -14,7 +14,7 @@ from schedmate.cli import rendering
 from schedmate.infra.adapters import make_bus, make_store
 from schedmate.infra.clock import SystemClock
 from schedmate.infra.service import Component, run_service
-from schedmate.infra.settings import ServiceSettings, from_command_line, load
+from schedmate.infra.settings import ServiceSettings, from_command_line, load, make_state_dir
 from schedmate.infra.setup import setup as set_up
 from schedmate.infra.telemetry.logs import setup_logging
 
@@ -51,9 +51,19 @@ def up(context: typer.Context) -> int:
     return asyncio.run(run_up(settings))
 
 
-def serve(context: typer.Context, service: Annotated[Service, typer.Argument(help="Which service.")]) -> int:
+def serve(
+    context: typer.Context,
+    service: Annotated[
+        str, typer.Argument(metavar="NAME", help=f"Which: {', '.join(Service)}.", autocompletion=lambda: list(Service))
+    ],
+) -> int:
     """Run one service: `schedmate serve dispatcher --pools a,b`; `serve NAME --help` lists its settings."""
-    module = f"schedmate.services.{service.value.replace('-', '_')}"
+    if service in {"--help", "-h"}:  # every other flag is the service's
+        typer.echo(context.get_help())
+        return 0
+    if service not in set(Service):
+        raise typer.BadParameter(f"{service!r} is no service; there are {', '.join(Service)}")
+    module = f"schedmate.services.{service.replace('-', '_')}"
     wiring = importlib.import_module(f"{module}.wiring")
     settings_class = _settings_class(importlib.import_module(f"{module}.settings"))
     return run_service(settings_class, lambda settings: _AfterSetup(settings, wiring.build(settings)), context.args)
@@ -104,7 +114,7 @@ class _AfterSetup:
 
 
 async def _set_up(settings: ServiceSettings) -> None:
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    make_state_dir(settings)
     bus, store = make_bus(settings, SystemClock()), make_store(settings)
     await store.start()
     try:
@@ -151,6 +161,8 @@ def replay(
             await store.stop()
 
     outcome = asyncio.run(run())
+    if outcome.entries == 0:
+        raise typer.BadParameter(f"the store of these settings has no log of a pool {pool!r}")
     difference = outcome.difference
     if json:
         rendering.print_json(

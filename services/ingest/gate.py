@@ -52,7 +52,7 @@ class Gate:
         if principal is None:
             raise Problem(
                 Kind.UNAUTHORIZED,
-                "Send `Authorization: Bearer TOKEN` with a token of your tenant; an operator makes one.",
+                "Send a token of your tenant in the Authorization header, as Bearer; an operator makes one (SCHEDMATE_API_TOKEN for the command line).",
                 headers={"WWW-Authenticate": 'Bearer realm="schedmate"'},
             )
         return principal

@@ -1,0 +1,119 @@
+"""What the command line says about input that cannot be right: one clear line and exit code 2, before anything is sent."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import httpx
+import pytest
+
+from schedmate.cli import app as command_line
+from schedmate.cli import job_commands
+from schedmate.client import Client
+
+
+def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
+    """Run the command line, which must fail as wrongly used; return the one line that it says."""
+    monkeypatch.setattr(sys, "argv", ["schedmate", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        command_line.main()
+    said = capsys.readouterr()
+    assert (stopped.value.code, said.out) == (2, "")
+    assert said.err.startswith("schedmate: ")
+    assert said.err.count("\n") == 1, said.err
+    return said.err
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("gpus: 1\ncommand: [true]\n", "command"),
+        ("gpus: 1\ncommand: [1, 2]\n", "command"),
+        ("gpus: 1\ncommand: 5\n", "command"),
+        ("gpus: 1\ncommand: python train.py\n", "command"),
+        ("gpus: 1\ncommand: {a: b}\n", "command"),
+        ("gpus: 1\nscript: [a]\n", "script"),
+        ("gpus: 1\nenv: [a]\ncommand: [sh]\n", "env"),
+        ("gpus: 1\nenv: text\ncommand: [sh]\n", "env"),
+        ("gpus: 1\ncommandd: [sh]\n", "commandd"),
+        ("- gpus\n", "mapping"),
+        ("", "mapping"),
+    ],
+)
+def test_a_job_file_of_wrong_types_names_the_field(tmp_path, capsys, monkeypatch, text, names):
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    assert names in refused(capsys, monkeypatch, "submit", "-f", str(file), "--env", "A=1")
+
+
+def test_a_command_beside_a_script_is_refused(tmp_path, capsys, monkeypatch):
+    script = tmp_path / "train.sh"
+    script.write_text("echo")
+    assert "not both" in refused(capsys, monkeypatch, "submit", "--script", str(script), "--", "true")
+
+
+def test_a_script_names_its_job(tmp_path):
+    script = tmp_path / "train.sh"
+    script.write_text("echo")
+    given, _ = job_commands._request(None, {"gpus": 1}, None, script, [], None)
+    assert given["name"] == "train"
+
+
+def test_a_refusal_names_each_field_that_is_wrong(capsys, monkeypatch, tmp_path):
+    problem = {
+        "type": "urn:schedmate:problem:invalid", "title": "The source bundle was refused", "status": 422, "detail": "it is no archive",
+        "instance": "/v1/jobs", "errors": [{"field": "bundle", "message": "no archive"}, {"field": "", "message": "whole"}],
+    }  # fmt: skip
+    answer = httpx.MockTransport(lambda _: httpx.Response(422, content=json.dumps(problem)))
+    monkeypatch.setattr(Client, "from_environment", lambda: Client("http://server", transport=answer))
+    archive = tmp_path / "x.tgz"
+    archive.write_text("not an archive")
+    said = refused(capsys, monkeypatch, "submit", "--source", str(archive), "--", "true")
+    assert said.endswith("The source bundle was refused: it is no archive (bundle: no archive; whole)\n")
+
+
+def test_links_in_a_source_are_left_out_and_said(tmp_path, capsys):
+    (tmp_path / "train.py").write_text("pass")
+    (tmp_path / "link.py").symlink_to("train.py")
+    with job_commands.bundle_of(tmp_path):
+        pass
+    assert "1 left out, the first is 'link.py'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["up"], ["serve", "ingest"], ["worker"]])
+def test_a_flag_that_there_is_not_is_one_line_that_names_the_command(capsys, monkeypatch, command):
+    monkeypatch.setattr(sys, "argv", ["schedmate", *command, "--nonsense"])
+    with pytest.raises(SystemExit) as stopped:
+        command_line.main()
+    said = capsys.readouterr()
+    assert (stopped.value.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert "--nonsense" in said.err
+    assert f"`schedmate {' '.join(command)} --help`" in said.err
+
+
+@pytest.mark.parametrize("command", [["up"], ["setup"], ["pool", "show"]])
+def test_a_state_directory_that_cannot_be_made_is_one_line(tmp_path, capsys, monkeypatch, command):
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    monkeypatch.setenv("SCHEDMATE_STATE_DIR", str(in_the_way))
+    assert str(in_the_way) in refused(capsys, monkeypatch, *command)
+
+
+def test_a_pool_without_a_log_is_not_called_equal(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SCHEDMATE_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["schedmate", "setup"])
+    with pytest.raises(SystemExit) as stopped:
+        command_line.main()
+    assert stopped.value.code == 0
+    capsys.readouterr()
+    assert "no log of a pool 'nowhere'" in refused(capsys, monkeypatch, "replay", "nowhere")
+
+
+def test_serve_tells_which_services_there_are(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["schedmate", "serve", "--help"])
+    with pytest.raises(SystemExit) as stopped:
+        command_line.main()
+    assert stopped.value.code == 0
+    assert "history-estimator" in capsys.readouterr().out
+    assert "log-monitor" in refused(capsys, monkeypatch, "serve", "nonsense")
