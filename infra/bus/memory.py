@@ -66,7 +66,7 @@ class MemoryBus:
         self._topics: dict[str, Topic] = {}
         self._logs: dict[Partition, _Log] = {}
         self._groups: dict[str, _Group] = {}
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}  # in the order of arrival: a seed gives one run
 
     async def start(self) -> None:
         """Nothing to connect to."""
@@ -190,11 +190,11 @@ class MemoryBus:
         """Wait until something happens, at most `within_s`."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = asyncio.ensure_future(self._clock.sleep(within_s))
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         try:
             await asyncio.wait({waiter, timer}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
             timer.cancel()
 
     def take(self, positions: dict[Partition, int], paused: frozenset[Partition], max_records: int) -> list[Delivery]:
