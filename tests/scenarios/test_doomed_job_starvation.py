@@ -28,7 +28,9 @@ def test_doomed_job_starvation() -> None:
         if doomed is None:
             break
         if doomed.members:
-            p.step(i.MemberRefused("doomed", doomed.attempt, 0, "n1", 1, *doomed.place, "bundle_unavailable", "sha256 x"))
+            p.step(
+                i.MemberRefused("doomed", doomed.attempt, 0, "n1", 1, *doomed.place, "bundle_unavailable", "sha256 x")
+            )
             waits.extend(x.not_before - p.now for x in of_kind(p.told, d.Moved)[-1:] if x.event == "REQUEUE")
         p.step(i.Tick(), after=20)
     assert ends_of(p, "doomed") == ["FAIL"]
