@@ -47,6 +47,7 @@ COLLECTION_RIGHTS: Final[dict[str, CollectionRights]] = {
     "pool_config": CollectionRights(("dispatcher",), ("ingest",)),
     "trackers": CollectionRights(("log-monitor",)),
     "node_failures": CollectionRights(("log-monitor",)),
+    "past_failures": CollectionRights(("log-monitor",)),
 }
 
 

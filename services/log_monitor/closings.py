@@ -32,6 +32,7 @@ from schedmate.services.log_monitor.node_faults import (
     read_failures,
     with_failure,
 )
+from schedmate.services.log_monitor.past import PastFailures
 from schedmate.services.log_monitor.tracker import (
     Closed,
     Tuning,
@@ -70,7 +71,9 @@ class Closings:
         *,
         track_age_max_s: float,
         on_said: OnSaid | None = None,
+        past: PastFailures | None = None,
     ) -> None:
+        self._past = past
         self._on_said = on_said
         self._state = state
         self._locks = locks
@@ -196,6 +199,7 @@ class Closings:
         return self._clock.monotonic() + wait_s
 
     async def _verdict(self, job: JobTrack, attempt: int, members: Sequence[MemberTrack]) -> Closed | None:
+        run = job.runs[attempt]
         nodes = {m.node for m in members if any(self._is_hardware(rule) for rule in m.digest.hits)}
         failures = {node: await self._failures(node) for node in sorted(nodes)}
         return work.tracker(self._tuning).close(
@@ -205,6 +209,7 @@ class Closings:
             faults=self._faults,
             failures=lambda node: failures.get(node, ()),
             now=self._clock.now(),
+            similar=await self._past.similar(job.tenant) if self._past is not None and run.bad else None,
         )
 
     def _is_hardware(self, rule_id: str) -> bool:
@@ -213,6 +218,8 @@ class Closings:
 
     async def _say(self, job: JobTrack, members: Sequence[MemberTrack], closed: Closed) -> None:
         if closed.verdict is None or closed.diagnosed is None:
+            if self._past is not None:
+                await self._past.ended_well(members)
             return
         event, verdict = closed.diagnosed, closed.verdict
         envelope = Envelope(
@@ -232,6 +239,8 @@ class Closings:
             category=event.category,
             confidence=event.confidence,
         )
+        if self._past is not None:
+            await self._past.failed(event, job.tenant, members)
         if self._on_said is not None and verdict.judged is not None:
             self._on_said(event, verdict.judged, members, envelope.traceparent or "")
         if verdict.hardware and verdict.culprit_node is not None and job.tenant is not None:

@@ -23,6 +23,7 @@ from schedmate.schemas.events import (
     RunExited,
 )
 from schedmate.services.log_monitor.diagnosis import Verdict, diagnose
+from schedmate.services.log_monitor.failures.judge import Similar
 from schedmate.services.log_monitor.failures.rules import Rules
 from schedmate.services.log_monitor.lines import Line, flush, push
 from schedmate.services.log_monitor.metrics.command import hints_of
@@ -117,6 +118,7 @@ class Tracker:
         faults: NodeFaults,
         failures: Callable[[str], Sequence[NodeFailure]],
         now: float,
+        similar: Similar | None = None,
     ) -> Closed | None:
         """Return what to say of a run that is being closed, or None while it is better to wait (never past the deadline)."""
         run = job.runs[attempt]
@@ -134,6 +136,7 @@ class Tracker:
             tenant=job.tenant,
             two_tenants_within_s=self._tuning.two_tenants_within_s,
             redact=self._redact,
+            similar=similar,
         )
         if now < closing.deadline and verdict.awaits_node and not verdict.node_evidence:
             return None

@@ -27,6 +27,7 @@ from schedmate.services.log_monitor.failures.rules import load_rules
 from schedmate.services.log_monitor.handlers import JobLocks, StreamHandler
 from schedmate.services.log_monitor.node_watch import NodeWatch
 from schedmate.services.log_monitor.opinions import Opinions
+from schedmate.services.log_monitor.past import PastFailures
 from schedmate.services.log_monitor.settings import LogMonitorSettings
 from schedmate.services.log_monitor.tracker import Tuning
 
@@ -179,6 +180,7 @@ class _Parts:
             self.metrics,
             track_age_max_s=self.settings.track_age_max_s,
             on_said=self.opinions.guessed,
+            past=PastFailures(self._store, load_rules(), redact),
         )
         return StreamHandler(
             state,

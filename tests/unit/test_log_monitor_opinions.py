@@ -12,6 +12,7 @@ from schedmate.cli.app import app
 from schedmate.infra.clock import SeededRandom
 from schedmate.infra.llm.scripted import Reply, ScriptedModel
 from schedmate.schemas.events import Action
+from schedmate.services.log_monitor.failures.learned import Learned
 from schedmate.services.log_monitor.settings import LogMonitorSettings
 from schedmate.services.log_monitor.wiring import build
 from tests.advice import Job, all_of, events_on, memory_bus, memory_store, publish, serving
@@ -128,3 +129,40 @@ def test_diagnose_of_a_run_that_nothing_explains_says_so(diagnose, tmp_path):
 
 def test_diagnose_of_no_folder_is_wrong_use(diagnose, tmp_path):
     assert diagnose(tmp_path / "none").exit_code == 2
+
+
+# --- what past runs taught -------------------------------------------------------------------------------------------
+
+
+async def test_a_line_that_came_with_a_sure_cause_twice_is_known_when_it_comes_alone():
+    bus, store = await memory_bus(), await memory_store()
+    strange, sure = b"the plasma manifold is broken again\n", b"torch.OutOfMemoryError: CUDA out of memory\n"
+    async with serving(monitor(bus, store, ScriptedModel())):
+        for n in range(2):
+            await fail(bus, strange + sure, Job(id=f"taught-{n}"))
+            await events_on(bus, DIAGNOSES, n + 1)
+        await fail(bus, strange, Job(id="asks"))
+        await fail(bus, strange, Job(id="stranger", fields={"tenant": "robotics"}))
+        await events_on(bus, DIAGNOSES, 4)
+    said = {e.event.job_id: e.event for e in await all_of(bus, DIAGNOSES)}
+    assert (said["asks"].category, said["asks"].source) == ("GPU_OOM", "retrieval")
+    assert (said["stranger"].category, said["stranger"].source) == ("UNKNOWN", "rules")
+
+
+async def test_a_learned_rule_stays_in_quarantine_and_a_good_run_refutes_it():
+    bus, store = await memory_bus(), await memory_store()
+    strange, sure = b"the plasma manifold is broken again\n", b"torch.OutOfMemoryError: CUDA out of memory\n"
+    async with serving(monitor(bus, store, ScriptedModel())):
+        for n in range(4):
+            await fail(bus, strange + sure, Job(id=f"taught-{n}", fields={"tenant": f"tenant-{n % 2}"}))
+            await events_on(bus, DIAGNOSES, n + 1)
+        learned = Learned.model_validate((await store.get("past_failures", "learned")).body)
+        assert [rule.status for rule in learned.rules] == ["quarantined"]
+        good = Job(id="good")
+        await publish(bus, good.submitted(), good.chunk(strange), good.exited(0, log_bytes=len(strange)))
+        await eventually(lambda: refuted(store), 10)
+
+
+async def refuted(store):
+    learned = Learned.model_validate((await store.get("past_failures", "learned")).body)
+    return learned.rules == [] and len(learned.refuted) == 1
