@@ -18,7 +18,7 @@ from schedmate.services.log_monitor.metrics.reading import Reading
 from schedmate.services.log_monitor.metrics.shapes import TEXT_MAX, Shape, shape_of
 from schedmate.services.log_monitor.metrics.state import ROUTINES_MAX, Metrics, Routine
 
-CACHE_MAX: Final = 20_000
+CACHE_MAX: Final = 4096
 CACHED_LINE_MAX: Final = 400
 ROUTINE_AFTER: Final = 48
 PASSED_MAX: Final = 15
@@ -103,11 +103,11 @@ class Follower:
         if plan is None:
             plan = self._library.plan(shape, text) or plan_of(shape, text)
             if len(self._plans) >= CACHE_MAX:
-                self._plans.clear()
+                del self._plans[next(iter(self._plans))]  # one at a time: no line pays for many
             plan.key = hashlib.blake2b(shape.template.encode("utf-8", "replace"), digest_size=9).hexdigest()
             self._plans[shape.template] = plan
         if len(self._known) >= CACHE_MAX:
-            self._known.clear()
+            del self._known[next(iter(self._known))]
         if len(key) <= CACHED_LINE_MAX:
             self._known[key] = shape, plan
         return shape, plan
@@ -125,6 +125,8 @@ class Follower:
         key = "\x01".join((shape.template, *names))
         found = self._plans.get(key)
         if found is None:
+            if len(self._plans) >= CACHE_MAX:
+                del self._plans[next(iter(self._plans))]
             found = self._plans[key] = plan_of(shape, text, names)
             found.key = plan.key
         return found
