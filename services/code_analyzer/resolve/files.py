@@ -31,6 +31,8 @@ class Files:
     tree: Tree
     written: dict[str, Written] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
+    steps: int = 0
+    """Steps that all shells of the job have taken together."""
     partial: list[str] = field(default_factory=list)
     missed: set[str] = field(default_factory=set)
     """Paths that were looked for and are not there: were one added, the analysis could change."""

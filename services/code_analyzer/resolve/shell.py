@@ -62,7 +62,6 @@ class Shell:
     folder: str = ""
     export_all: bool = False
     certain: bool = True
-    steps: int = 0
     depth: int = 0
     captured: list[str] | None = None
     line_offset: int = 0
@@ -91,8 +90,8 @@ class Shell:
 
     def _node(self, node: syntax.Node) -> bool | None:
         """Follow one command; tell whether it succeeds, None where only running could tell."""
-        self.steps += 1
-        if self.steps > STEPS_MAX or len(self.ran) > COMMANDS_MAX:
+        self.files.steps += 1
+        if self.files.steps > STEPS_MAX or len(self.ran) > COMMANDS_MAX:
             self.files.missing(f"{self.file}: the script takes too many steps")
             raise _LeaveScriptError
         if isinstance(node, syntax.Simple):

@@ -37,7 +37,7 @@ PER_DEVICE: Final = "per_device"
 GLOBAL: Final = "global"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class V:
     """A value. `role` says what a number counts where that is known, `basis` whether it stands there or was computed."""
 
@@ -45,6 +45,10 @@ class V:
     place: Place | None = None
     basis: Basis = Basis.EXPLICIT
     role: str | None = None
+
+    def __repr__(self) -> str:
+        """Show the value, but not what it holds: values refer to each other, and their texts would grow without end."""
+        return f"<{type(self.data).__name__}>" if isinstance(self.data, (list, tuple, Record)) else repr(self.data)
 
     @property
     def known(self) -> bool:
@@ -58,7 +62,7 @@ class V:
         return self if self.place is not None else V(self.data, place, self.basis, self.role)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Record:
     """A mapping: a dictionary, a namespace of arguments, a configuration. `attributes` tells whether `.key` reads a key."""
 
@@ -94,7 +98,7 @@ class Record:
         current.entries[leaf] = value
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class External:
     """A name of a library that is not part of the source, by its dotted path."""
 
@@ -102,7 +106,7 @@ class External:
     of: Call | None = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Call:
     """The result of calling a library: what was called, with what, and where."""
 
@@ -124,7 +128,7 @@ class Call:
         return self.args[position] if 0 <= position < len(self.args) else None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Function:
     """A function of the source, with the scope that it closes over."""
 
@@ -137,7 +141,7 @@ class Function:
     partial: tuple[list[V], dict[str, V]] = field(default_factory=lambda: ([], {}))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Class:
     """A class of the source."""
 
@@ -148,7 +152,7 @@ class Class:
     decorators: tuple[str, ...] = ()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Instance:
     """An object of a class of the source."""
 
@@ -156,7 +160,7 @@ class Instance:
     attributes: dict[str, V]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Scope:
     """Names of a module or a function. `file` is where they stand."""
 
