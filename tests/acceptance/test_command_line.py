@@ -180,6 +180,20 @@ def test_a_waiting_job_says_why_and_a_cancel_ends_it(up: Up) -> None:
     up.until(lambda: up.state(job["job_id"]) == "CANCELLED")
 
 
+def test_why_tells_what_a_failed_job_died_of_and_what_to_do(up: Up) -> None:
+    script = "echo step 1/3; echo 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB'; exit 1"
+    job = json.loads(
+        up.run("submit", "--json", "--wait", "--name", "greedy", "--", "/bin/sh", "-c", script, check=False).stdout
+    )
+    assert job["state"] == "FAILED"
+    told = up.json("why", "greedy")
+    assert (told["diagnosis"]["category"], told["diagnosis"]["action"]) == ("GPU_OOM", "retry_with_changes")
+    assert told["diagnosis"]["evidence"]["line"] == 2
+    assert "GPU memory" in told["advice"]
+    assert "halve the batch size" in told["proposed_change"]
+    assert "to do: halve the batch size" in up.run("why", "greedy").stdout
+
+
 def test_a_yaml_file_with_a_source_runs_a_gang_and_flags_override_it(up: Up) -> None:
     job = up.json("submit", "-f", str(CHECKOUT / "examples" / "jobs" / "gang.yaml"), "--name", "renamed", "--wait")
     assert (job["state"], job["name"], job["nodes"], job["gpus"]) == ("SUCCEEDED", "renamed", 2, 4)
