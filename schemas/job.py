@@ -43,6 +43,7 @@ class Frozen(BaseModel):
         allow_inf_nan=False,
         ser_json_bytes="base64",  # bytes are raw in Python and base64 (URL-safe alphabet) in JSON
         val_json_bytes="base64",
+        hide_input_in_errors=True,  # errors are logged and dead-lettered; values may be secrets
     )
 
 

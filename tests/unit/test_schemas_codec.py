@@ -205,3 +205,16 @@ def test_a_request_may_carry_any_pool_header_since_its_pool_is_not_decided_yet()
 def test_a_refusal_never_quotes_the_value():
     secret = RECORD.value.replace(b'"why":""', b'"why":17,"password":"hunter2"')
     assert "hunter2" not in refusal(replace(RECORD, value=secret))
+
+
+def test_nor_does_its_cause_which_is_logged_and_dead_lettered():
+    asked = b'{"request_id":"r1","request":{"name":"a","command":["true"],"env":{"KEY":["hunter2"]}}}'
+    record = encode(
+        Envelope(
+            "id-2", "platform", 1.0, JobRequested(request_id="r1", request=JobRequest(name="a", command=("true",)))
+        )
+    )
+    with pytest.raises(UndecodableError) as refused:
+        decode(replace(record, value=asked))
+    assert "env" in str(refused.value)
+    assert "hunter2" not in str(refused.value.__cause__)
