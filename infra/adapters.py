@@ -5,10 +5,12 @@ Each adapter is imported when it is asked for: the embedded default never loads 
 
 from __future__ import annotations
 
+import os
+import re
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from schedmate.infra.blobs.port import Blobs
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_SERVER: Final = re.compile(r"(?:[^\s:@/,\[\]]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
+
+
 def make_bus(settings: ServiceSettings, clock: Clock) -> EventBus:
     """Return the bus that `settings.bus` names; it is not started."""
     kind, _, rest = settings.bus.partition(":")
@@ -33,7 +38,7 @@ def make_bus(settings: ServiceSettings, clock: Clock) -> EventBus:
     from schedmate.infra.bus.kafka import KafkaBus  # noqa: PLC0415 - see the module's docstring
 
     servers = rest.removeprefix("//").rstrip("/")
-    if not servers or "@" in servers:
+    if not all(_SERVER.fullmatch(server) for server in servers.split(",")):
         raise SettingsError(
             "SCHEDMATE_BUS: must be kafka://HOST:PORT[,HOST:PORT]; credentials go to SCHEDMATE_KAFKA_USERNAME and _PASSWORD"
         )
@@ -51,6 +56,7 @@ def make_store(settings: ServiceSettings) -> Store:
         return TracedStore(SqliteStore(_local_path(settings, rest, "store.db")), "sqlite")
     from schedmate.infra.store.mongo import MongoStore  # noqa: PLC0415 - see the module's docstring
 
+    _check_mongo_files(settings)
     mongo = MongoStore(mongo_url(settings, settings.store), settings.mongo_database, client=settings.mongo_client)
     return TracedStore(mongo, "mongodb")
 
@@ -64,6 +70,7 @@ def make_blobs(settings: ServiceSettings, clock: Clock) -> Blobs:
         return FileBlobs(_local_path(settings, rest, "blobs"), clock)
     from schedmate.infra.blobs.gridfs import GridFsBlobs  # noqa: PLC0415 - see the module's docstring
 
+    _check_mongo_files(settings)
     return GridFsBlobs(mongo_url(settings, rest), settings.mongo_database, clock, client=settings.mongo_client)
 
 
@@ -175,6 +182,13 @@ def mongo_url(settings: ServiceSettings, url: str) -> str:
         if settings.mongo_certificate_file is not None:
             options.append(f"tlsCertificateKeyFile={quote(str(settings.mongo_certificate_file), safe='')}")
     return urlunsplit((parts.scheme, hosts, path, "&".join(options), ""))
+
+
+def _check_mongo_files(settings: ServiceSettings) -> None:
+    for name in ("mongo_ca_file", "mongo_certificate_file"):
+        file: Path | None = getattr(settings, name)
+        if file is not None and not os.access(file, os.R_OK):
+            raise SettingsError(f"SCHEDMATE_{name.upper()}: {file} cannot be read")
 
 
 def _text(path: Path | None) -> str | None:

@@ -66,6 +66,23 @@ def test_a_bus_url_with_credentials_is_refused():
         make_bus(ServiceSettings(bus="kafka://user:secret@k1:9092"), VirtualClock())
 
 
+@pytest.mark.parametrize("servers", ["", "k1:port", "k1:9092:9093", "k1:9092,", "k1:9092/path", "k 1", "[::1"])
+def test_a_bus_url_that_names_no_servers_is_refused(servers):
+    with pytest.raises(SettingsError, match="must be kafka://HOST:PORT"):
+        make_bus(ServiceSettings(bus=f"kafka://{servers}"), VirtualClock())
+
+
+@pytest.mark.parametrize("setting", ["mongo_ca_file", "mongo_certificate_file"])
+def test_a_certificate_for_mongodb_that_cannot_be_read_is_named(tmp_path, setting):
+    settings = ServiceSettings(
+        store="mongodb://m", blobs="gridfs:mongodb://m", mongo_tls=True, **{setting: tmp_path / "no.pem"}
+    )
+    with pytest.raises(SettingsError, match=rf"SCHEDMATE_{setting.upper()}: .*no\.pem cannot be read"):
+        make_store(settings)
+    with pytest.raises(SettingsError, match=rf"SCHEDMATE_{setting.upper()}: .*no\.pem cannot be read"):
+        make_blobs(settings, VirtualClock())
+
+
 async def test_the_language_model_is_what_the_setting_says():
     assert isinstance(make_llm(ServiceSettings(llm="none")), NoModel)
     named = make_llm(ServiceSettings(llm="ollama:llama3.1:8b@http://gpu:11434"))
