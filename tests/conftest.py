@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import structlog
 
 TESTS = Path(__file__).parent
 LOOPBACK = ["127.0.0.1", "::1"]
@@ -25,6 +26,13 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the run's seed once; the processes of xdist inherit it."""
+    # the default draws every frame with its locals, which takes seconds on a busy machine
+    structlog.configure(
+        processors=[
+            structlog.stdlib.add_log_level,
+            structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+        ]
+    )
     os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
     config.stash[SEED] = int(os.environ[SEED_VARIABLE])
 
