@@ -1,4 +1,4 @@
-"""Rules that recognise signs of causes in single lines, read from `rules/*.toml`.
+"""Rules that recognise signs of causes in single lines, read from `signs/*.toml`.
 
 Keys of a rule there:
 
@@ -152,7 +152,7 @@ def digits_masked(text: str) -> str:
 @cache
 def load_rules() -> Rules:
     """Return the rules that this version was built with."""
-    folder = resources.files(__package__).joinpath("rules")
+    folder = resources.files(__package__).joinpath("signs")
     tables = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".toml")), key=lambda e: e.name)
     return Rules(read_rule(row) for table in tables for row in tomllib.loads(table.read_text("utf-8"))["rule"])
 
