@@ -21,7 +21,9 @@ CALLED: Final = 2
 DECLARED: Final = 3
 CONFIGURED: Final = 4
 ASSIGNED: Final = 5
-ENVIRONMENT: Final = 6
+BOUND: Final = 6
+"""A mere name in the code: weaker than what is read by that name, or passed on."""
+ENVIRONMENT: Final = 7
 SETTINGS_MAX: Final = 8000
 _SKIPPED_PARTS: Final = frozenset(
     {"init_args", "params", "args", "kwargs", "cfg", "config", "value", "default", "hparams"}

@@ -20,6 +20,18 @@ def detect(facts: Facts) -> Framework | None:
             place = rule(facts, table)
             if place is not None:
                 return Framework(table, place)
+    return _by_launcher(facts)
+
+
+_LAUNCHERS: Final = {"torchrun": "pytorch", "torch.distributed.launch": "pytorch", "accelerate": "pytorch", "deepspeed": "deepspeed", "composer": "composer", "paddle.distributed.launch": "paddle", "fleetrun": "paddle", "colossalai": "colossalai"}  # fmt: skip
+
+
+def _by_launcher(facts: Facts) -> Framework | None:
+    """A program that is not to be seen is of the framework whose launcher starts it."""
+    for name, place in reversed(facts.launch.launchers):
+        table = table_of(_LAUNCHERS.get(name, ""))
+        if table is not None:
+            return Framework(table, place)
     return None
 
 
@@ -105,7 +117,10 @@ def _key(facts: Facts, key: str) -> Place | None:
 
 def _by_flags(facts: Facts, table: dict[str, Any]) -> Place | None:
     flags = frozenset(table.get("flags", ()))
-    if not flags or (facts.code and table.get("both")):
+    if not flags or facts.code:
+        return None
+    other = table.get("not_with")
+    if other is not None and any(other in name for name, _ in facts.launch.launchers):
         return None
     given = {s.path.replace("-", "_"): s.value.place for s in facts.settings if s.rank == 0} | {
         str(k): v.place for r in facts.configs for k, v in r.entries.items() if table.get("both")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from posixpath import basename, dirname
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from schedmate.schemas.events import Basis
 from schedmate.services.code_analyzer.resolve import frameworks, manifests, resources
@@ -14,6 +14,7 @@ from schedmate.services.code_analyzer.resolve.composition import Composer, inter
 from schedmate.services.code_analyzer.resolve.configs import gin_value, is_config, load
 from schedmate.services.code_analyzer.resolve.facts import (
     ASSIGNED,
+    BOUND,
     CALLED,
     CONFIGURED,
     DECLARED,
@@ -40,6 +41,7 @@ from schedmate.services.code_analyzer.resolve.sizes import sizes
 from schedmate.services.code_analyzer.resolve.values import HOLE, WORLD, Place, Record, V, leaves, merged
 from schedmate.services.code_analyzer.source import Tree
 
+T = TypeVar("T")
 NUMBER_MAX: Final = 10**14
 """No count of anything in a job is larger."""
 EPOCHS_MAX: Final = 10**6
@@ -87,7 +89,7 @@ def resolve(start: Start, tree: Tree) -> Resolved:
         files.missing("no command that starts a program we know was found")
     else:
         facts = _facts(launch, files, start)
-        fields = _fields(facts, start)
+        fields = _fields(facts)
     return Resolved(fields, frozenset(files.read), frozenset(files.missed), tuple(files.partial))
 
 
@@ -473,6 +475,8 @@ def _run(facts: Facts, machine: Program, path: str) -> None:  # noqa: C901, PLR0
         facts.files.missing("the program is longer than what is followed of it")
     except RecursionError:
         facts.files.missing("the program is nested too deeply")
+    except Exception as error:  # noqa: BLE001 - a program that we follow wrongly costs its later values, never the analysis
+        facts.files.missing(f"the program could not be followed to its end ({type(error).__name__})")
     scope = scope or machine.modules.get(path)
     for parser in machine.parsers:
         if parser.options and not parser.parsed:
@@ -495,10 +499,16 @@ def _run(facts: Facts, machine: Program, path: str) -> None:  # noqa: C901, PLR0
         facts.add_record(record, CONFIGURED)
     for named in machine.named:
         called = bool(named.inside) and named.inside != "attribute"
-        facts.add(named.name, named.value, CALLED if called else ASSIGNED, certain=named.certain, inside=named.inside)
+        facts.add(
+            named.name,
+            named.value,
+            CALLED if called else ASSIGNED if named.inside else BOUND,
+            certain=named.certain,
+            inside=named.inside,
+        )
     if scope is not None:
         for name, value in scope.names.items():
-            facts.add(name, value, ASSIGNED)
+            facts.add(name, value, BOUND)
 
 
 def _mentions(facts: Facts, path: str | None) -> None:
@@ -528,29 +538,47 @@ def _short_flags(facts: Facts) -> None:
 # --- fields ----------------------------------------------------------------------------------------------------------
 
 
-def _fields(facts: Facts, start: Start) -> dict[str, Found]:
-    out = sizes(facts)
-    models, running = Models(facts), Running(facts, out)
-    dataset = (
-        models.dataset()
-        if not (
-            facts.framework is not None and facts.framework.table.get("serving") and facts.framework.name != "lm-eval"
-        )
-        else None
-    )
+def _fields(facts: Facts) -> dict[str, Found]:
+    ask = _Asking(facts)
+    out: dict[str, Found] = ask.one("sizes", lambda: sizes(facts)) or {}
+    models: Models | None = ask.one("model", lambda: Models(facts))
+    running = Running(facts, out)
+    serves = facts.framework is not None and facts.framework.table.get("serving") and facts.framework.name != "lm-eval"
     found: dict[str, Found | None] = {
-        "framework": frameworks.as_found(facts.framework), "task": models.task(dataset), "model_family": models.family(), "model_name": models.name,
-        "model_params": models.parameters(), "dataset": dataset, "optimizer": running.optimizer(), "precision": running.precision(),
-        "strategy": running.strategy(), "launcher": running.launcher(), "gpus_per_node": facts.gpus, "nodes": facts.nodes,
-        "grad_checkpointing": running.grad_checkpointing(), "saves_checkpoints": running.saves(), "resume_supported": running.resume(), "logging": running.logging(),
+        "framework": frameworks.as_found(facts.framework), "optimizer": ask.one("optimizer", running.optimizer),
+        "precision": ask.one("precision", running.precision), "strategy": ask.one("strategy", running.strategy),
+        "launcher": ask.one("launcher", running.launcher), "gpus_per_node": facts.gpus, "nodes": facts.nodes,
+        "grad_checkpointing": ask.one("grad_checkpointing", running.grad_checkpointing), "saves_checkpoints": ask.one("saves_checkpoints", running.saves),
+        "resume_supported": ask.one("resume_supported", running.resume), "logging": ask.one("logging", running.logging),
     }  # fmt: skip
+    if models is not None:
+        told = models
+        dataset: Found | None = None if serves else ask.one("dataset", told.dataset)
+        found |= {
+            "model_name": told.name, "dataset": dataset, "model_family": ask.one("model_family", told.family),
+            "model_params": ask.one("model_params", told.parameters), "task": ask.one("task", lambda: told.task(dataset)),
+        }  # fmt: skip
     out.update({name: value for name, value in found.items() if value is not None and value.value is not None})
-    del start
     epochs = out.get("epochs")
     if epochs is not None and isinstance(epochs.value, (int, float)) and epochs.value > EPOCHS_MAX:
         del out["epochs"]
     where = facts.launch.place
     return {name: _clean(name, value, where) for name, value in out.items() if _usable(value.value)}
+
+
+class _Asking:
+    """Asks one rule after another; one that fails on input that nobody foresaw costs its own field, and is told."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._files = facts.files
+
+    def one(self, name: str, rule: Callable[[], T]) -> T | None:
+        """Return what a rule tells, None where it fails."""
+        try:
+            return rule()
+        except Exception as error:  # noqa: BLE001 - see the class
+            self._files.missing(f"{name} could not be told ({type(error).__name__})")
+            return None
 
 
 def _usable(value: Any) -> bool:

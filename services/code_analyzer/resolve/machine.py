@@ -164,6 +164,8 @@ class Machine:
     certain: bool = True
     steps: int = 0
     loop_depth: int = 0
+    nesting: int = 0
+    """How many loops are open, those of the callers included."""
     statement: str = ""
 
     def place(self, scope: Scope, node: ast.AST) -> Place:

@@ -17,7 +17,7 @@ from schedmate.services.code_analyzer.resolve.facts import (
     text_of,
 )
 from schedmate.services.code_analyzer.resolve.knowledge.load import knowledge
-from schedmate.services.code_analyzer.resolve.values import Place, Record, V
+from schedmate.services.code_analyzer.resolve.values import External, Place, Record, V
 
 _SIZE: Final = re.compile(r"(?<![a-zA-Z0-9.])(\d{1,4}(?:[._]\d{1,2})?)\s?([bBmM])(?![a-zA-Z0-9])")
 _MAKERS: Final = re.compile(
@@ -206,12 +206,40 @@ class Models:
                 return Found(
                     "_".join([meta.data, *_short_backbone(backbone, size, record)]), meta.place, meta.basis, 0.8
                 )
+            generic = self._of_head(record)
+            if generic is not None:
+                return generic
             kind = record.get("model.type")
             if kind is not None and isinstance(kind.data, str) and record.get("model.backbone.type") is not None:
                 return Found(
                     "_".join([family_of(kind.data) or kind.data, *_mm_backbone(record)]), kind.place, kind.basis, 0.8
                 )
         return None
+
+    def _of_head(self, record: Record) -> Found | None:
+        """A model whose type is general (`EncoderDecoder`): by its head, and the configuration's own name."""
+        kind, head = record.get("model.type"), record.get("model.decode_head.type") or record.get("model.head.type")
+        if kind is None or kind.data not in ("EncoderDecoder", "CascadeEncoderDecoder", "ImageClassifier"):
+            return None
+        words = [w.text for w in self.facts.launch.words if re.search(r"\.(py|ya?ml)$", w.text)]
+        stem = words[0].rsplit("/", 1)[-1].rsplit(".", 1)[0] if words else ""
+        name = re.split(r"_\d+xb|_\d+x\d|_\d+k|_\d+x_", stem)[0]
+        self.meta = family_of(stem) or (family_of(str(head.data).removesuffix("Head")) if head is not None else None)
+        return Found(name, kind.place, Basis.INFERRED, 0.7) if self.meta is not None and name else None
+
+    def _sized(self, setting: Setting, name: str) -> str:
+        """Add the size that stands beside a name: `name = "llama3"`, `flavor = "8B"`."""
+        parent = setting.path.rpartition(".")[0]
+        for key in ("flavor", "size", "variant"):
+            beside = next((s for s in self.facts.settings if s.path == f"{parent}.{key}" and text_of(s.data)), None)
+            if (
+                beside is not None
+                and parent
+                and re.fullmatch(r"\d+(\.\d+)?[bBmM]", beside.data)
+                and parameters_of(name) is None
+            ):
+                return f"{name}-{beside.data}"
+        return name
 
     def _built(self) -> Found | None:
         """The well-known constructor that builds the model."""
@@ -249,10 +277,12 @@ class Models:
                     return Found(policy.data, policy.value.place)
             if family_of(last) is not None or parameters_of(last) is not None:
                 own = self._own_class(last)
-                return own or Found(last, setting.value.place, setting.value.basis, 0.9)
+                return own or Found(self._sized(setting, last), setting.value.place, setting.value.basis, 0.9)
         for call in self.facts.models:
             for argument in [*call.args, *call.kwargs.values()]:
                 name = text_of(argument.data)
+                if isinstance(argument.data, External) and not argument.data.name.startswith("?"):
+                    name = argument.data.name.rsplit(".", 1)[-1]
                 if name is not None and len(name) < 80 and family_of(name) is not None:  # noqa: PLR2004 - no name is longer
                     return self._own_class(name) or Found(
                         _stem(name), argument.place or call.place, argument.basis, 0.85
@@ -390,6 +420,8 @@ class Models:
                 return Found(family_of(algorithm.data), algorithm.value.place)
         if self.name is None:
             return None
+        if "model_family" in table and self.framework is not None:
+            return Found(table["model_family"], self.framework.place)
         family = self.meta or family_of(str(self.name.value))
         if family is None:
             family = self._family_of_class()
@@ -415,7 +447,12 @@ class Models:
         family = family_of(str(self.name.value))
         if family in ("stable_diffusion", "flux", "diffusion"):
             return None
-        number = parameters_of(str(self.name.value))
+        number = (
+            parameters_of(f"{self.name.value}-{family_.value}")
+            if (family_ := self.family()) is not None
+            and letters(f"{self.name.value}{family_.value}") in knowledge("models")["params"]
+            else parameters_of(str(self.name.value))
+        )
         return (
             Found(number, self.name.place, Basis.INFERRED, 0.85)
             if number is not None
@@ -457,6 +494,9 @@ class Models:
         found = self._loaded_data()
         candidates = [found] if found is not None else []
         candidates += self._given_data()
+        part = next((s for s in self.facts.settings if s.path == "task_name" and text_of(s.data)), None)
+        if part is not None and f"glue/{part.data}" in knowledge("datasets")["sizes"]:
+            candidates.append(Found(part.data, part.value.place))
         named = [c for c in candidates if _known_dataset(str(c.value)) is not None or "/" not in str(c.value)]
         if found is not None and not str(found.value).startswith(("/", ".", "~")):
             return found
@@ -685,7 +725,7 @@ def _is_module(base: V) -> bool:
 
 
 def _stem(name: str) -> str:
-    return re.sub(r"\.(pt|pth|ckpt|safetensors|weights|h5)$", "", name.rstrip("/"))
+    return re.sub(r"\.(ya?ml|pt|pth|ckpt|safetensors|weights|h5)$", "", name.rstrip("/"))
 
 
 def _short_backbone(backbone: V | None, size: V | None, record: Record) -> list[str]:

@@ -42,7 +42,7 @@ SMALL_LOOP: Final = 64
 RECURSION_MAX: Final = 5
 """How often a function may be on the way at once: loaders of configurations call themselves for what a file inherits from."""
 _QUIET: Final = frozenset({"self", "cls"})
-_MODEL: Final = re.compile(r"(^|[\s_])(model|net|network|backbone|policy|actor|generator|unet|engine|agent)(\s|_|$)")
+_MODEL: Final = re.compile(r"(^|[\s_])(model|net|network|backbone|policy|actor|generator|unet|engine|agent|learn|learner)(\s|_|$)")
 _LEAVES: Final = (ast.Break, ast.Return)
 
 
@@ -305,7 +305,7 @@ class Program(Expressions):
         count, element = libraries.iteration(self, source)
         name = _last_name(node.target) if not isinstance(node.target, ast.Tuple) else _last_name(node.target.elts[0])
         if count is not None:
-            self.loops.append(Loop(name, count, self.place(scope, node), self.certain, self.loop_depth))
+            self.loops.append(Loop(name, count, self.place(scope, node), self.certain, self.nesting))
         self.bind(node.target, element, scope)
         self._body(node.body, scope)
         self.block(node.orelse, scope)
@@ -320,6 +320,7 @@ class Program(Expressions):
 
     def _body(self, body: list[ast.stmt], scope: Scope) -> None:
         self.loop_depth += 1
+        self.nesting += 1
         for name in _counted(body):
             known = scope.find(name)
             if known is not None and not isinstance(known.data, (list, str, Record)):
@@ -330,6 +331,7 @@ class Program(Expressions):
             pass
         finally:
             self.loop_depth -= 1
+            self.nesting -= 1
 
     def _while(self, node: ast.While, scope: Scope) -> None:
         test = node.test

@@ -73,6 +73,8 @@ def alone(facts: Facts) -> None:
         or _SPREADS.search(" ".join(c.name for c in facts.events))
     ):
         return
+    if any(re.search(r"(^|[._])mesh", s.path.lower()) for s in facts.settings):
+        return
     single = facts.framework is not None and facts.framework.default("strategy") == "none"
     if (facts.code and facts.framework is not None) or single:
         facts.gpus = Found(1, launch.place, Basis.INFERRED, 0.6)
@@ -80,7 +82,7 @@ def alone(facts: Facts) -> None:
 
 
 _SPREADS: Final = re.compile(
-    r"init_process_group|DistributedDataParallel|DataParallel|Strategy$|MirroredStrategy|hvd\.|horovod|pmap|NamedSharding|Mesh\b|\.spawn\b|lightning\S*Trainer|\bpl\.Trainer|ray\.train|Accelerator|deepspeed|DeploymentConfig|shard_map|YOLO"
+    r"init_process_group|DistributedDataParallel|DataParallel|Strategy$|MirroredStrategy|hvd\.|horovod|pmap|NamedSharding|Mesh\b|\.spawn\b|lightning\S*Trainer|\bpl\.Trainer|ray\.train|deepspeed|DeploymentConfig|shard_map|YOLO"
 )
 _SPANS: Final = (
     "node_rank",

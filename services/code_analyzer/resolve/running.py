@@ -204,9 +204,9 @@ class Running:
         apex = self.facts.call(r"amp\.initialize$")
         if apex is not None:
             return Found("amp", apex.place)
-        cast = self.facts.call(r"(\.(half|bfloat16))$")
+        cast = self.facts.call(r"(\.(half|bfloat16|to_fp16|to_bf16))$")
         if cast is not None:
-            return Found("fp16" if cast.name.endswith("half") else "bf16", cast.place, Basis.EXPLICIT, 0.7)
+            return Found("fp16" if cast.name.endswith(("half", "fp16")) else "bf16", cast.place, Basis.EXPLICIT, 0.7)
         return None
 
     def _autocast(self) -> Found | None:
@@ -326,7 +326,7 @@ class Running:
 
     def _strategy_called(self) -> Found | None:
         table = (
-            (r"MirroredStrategy$", "mirrored"), (r"MultiWorkerMirroredStrategy$", "multi_worker_mirrored"), (r"TPUStrategy$", "tpu"), (r"ParameterServerStrategy$", "parameter_server"),
+            (r"(?<!Worker)MirroredStrategy$", "mirrored"), (r"MultiWorkerMirroredStrategy$", "multi_worker_mirrored"), (r"TPUStrategy$", "tpu"), (r"ParameterServerStrategy$", "parameter_server"),
             (r"horovod|(^|\.)hvd\.DistributedOptimizer", "horovod"), (r"DistributedDataParallel$|(^|\.)DDP$|DDPStrategy$|prepare_model$", "ddp"), (r"(^|\.)(nn\.)?DataParallel$", "dp"),
             (r"jax\.pmap$|(^|\.)pmap$", "pmap"), (r"NamedSharding$|jax\.sharding|pjit$|shard_map$", "data_parallel"), (r"DeploymentConfig$", "data_parallel"),
         )  # fmt: skip
@@ -512,7 +512,10 @@ class Running:
                 c
                 for c in self.facts.events
                 for k, v in c.kwargs.items()
-                if re.fullmatch(r"resume\w*|ckpt_path|resume_from_checkpoint", k) and v.data is not None
+                if re.fullmatch(r"resume\w*|ckpt_path", k)
+                and (
+                    v.data is not None or (v.place is not None and v.place.line != c.place.line)
+                )  # None of a flag's own
             ),
             None,
         )

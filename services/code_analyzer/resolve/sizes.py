@@ -290,6 +290,10 @@ class _Sizes:
         loop = self._loop(_EPOCH)
         if loop is not None:
             return loop
+        tuned = self.facts.call(r"\.(fine_tune|fit_one_cycle|fit_flat_cos)$")
+        turns = tuned.argument(0, "epochs", "n_epoch") if tuned is not None else None
+        if turns is not None and as_number(turns.data):
+            return Found(as_number(turns.data), turns.place)
         fit = next(
             (
                 c
@@ -380,6 +384,16 @@ class _Sizes:
             return Found(as_number(total.data), total.value.place, Basis.COMPUTED)
         if epochs is None or named:
             return Found(as_number(named[0].data), named[0].value.place, Basis.COMPUTED) if named else None
+        fit = next(
+            (
+                c
+                for c in self.facts.events
+                if c.name.endswith(".fit") and as_number(c.kwargs.get("steps_per_epoch", V(None)).data)
+            ),
+            None,
+        )
+        if fit is not None:
+            return Found(as_number(fit.kwargs["steps_per_epoch"].data) * epochs.value, fit.place, Basis.COMPUTED, 0.85)
         inner = [
             lo
             for lo in self.facts.loops
