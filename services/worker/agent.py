@@ -152,7 +152,7 @@ class Worker:
                 raise result
 
     async def close(self) -> None:
-        """Let go of everything; the runs live on under their supervisors."""
+        """Let go of everything; the runs live on under their supervisors, unless they are to end with the worker."""
         await self._let_go()
         await self._parts.close_sources()
 
@@ -376,9 +376,17 @@ class Worker:
         except TimeoutError:
             _log.warning("not all was told before the end", action="worker.drain-timeout")
 
+    def _stop_what_is_left(self) -> None:
+        """Order the end of runs that the drain did not see end: it was broken off, or too short."""
+        for member in self._node.living():
+            if member.start is not None:
+                self._processes.stop(member.key, grace_s=0.0, cause=EndCause.WORKER_STOPPED)
+
     async def _let_go(self) -> None:
         if self._has_records:
             if hasattr(self, "_handlers"):
+                if self._settings.stop_runs:
+                    await asyncio.to_thread(self._stop_what_is_left)
                 self._handlers.cancel()
                 await self._launcher.cancel()
                 await asyncio.to_thread(self._node.close)

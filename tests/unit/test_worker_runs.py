@@ -250,6 +250,18 @@ async def test_a_worker_told_to_ends_its_runs_with_itself(tmp_path: Path) -> Non
         assert bench.log(key).endswith(b"bye\n")
 
 
+async def test_runs_end_at_once_with_a_worker_whose_drain_is_broken_off(tmp_path: Path) -> None:
+    async with bench_on(tmp_path, stop_runs=True, stop_grace_s=60.0) as bench:
+        key = await bench.assign(spec("sh", "-c", f"trap '' TERM; {STAYS}"))
+        started = await bench.started(key)
+        await output(bench, key, b"ready\n")
+        draining = asyncio.create_task(bench.stop())
+        await bench.reported(lambda report: report.stopping)
+        draining.cancel()
+        await bench.kill()
+        await eventually(lambda: not is_alive(started.pid))
+
+
 async def test_two_workers_on_one_node_are_refused(tmp_path: Path) -> None:
     async with bench_on(tmp_path) as bench:
         second = build(bench.settings, bus=bench.bus, gpus=bench.gpus, processes=bench.processes)
