@@ -196,6 +196,8 @@ def test_an_error_before_the_word_that_all_is_done_is_no_teardown():
 def test_the_clock_explains_an_end_that_nothing_else_does():
     assert judged("bye\n", elapsed_s=3600.0, time_limit_s=3600.0).category == "TIME_LIMIT"
     assert judged("bye\n", elapsed_s=1800.0, time_limit_s=3600.0).category == UNKNOWN
+    assert judged("SystemError: interrupted\n", elapsed_s=3600.0, time_limit_s=3600.0).category == "TIME_LIMIT"
+    assert judged(f"{OOM}\n", elapsed_s=3600.0, time_limit_s=3600.0).category == "GPU_OOM"
 
 
 @pytest.mark.parametrize(
@@ -227,7 +229,11 @@ def test_where_no_line_tells_the_exit_does(given, category, action):
 
 
 def test_low_confidence_means_the_safe_action():
-    for log in ("RuntimeError: NCCL error: remote process exited\n", "Connection reset by peer\n", "Killed\n"):
+    for log in (
+        "RuntimeError: NCCL error: remote process exited\n",
+        "Connection reset by peer\n",
+        "[ERROR] it is out of cheese\n",
+    ):
         found = judged(log)
         assert found.confidence < 0.5
         assert (found.action, found.node_evidence) == (Action.RETRY_FROM_CHECKPOINT, False)

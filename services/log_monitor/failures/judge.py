@@ -131,7 +131,7 @@ def judge(sources: Sequence[Source], facts: Facts, rules: Rules, similar: Simila
     done = _work_was_done(sources, candidates, chosen)
     if done is not None:
         found = _teardown(*done)
-    elif chosen is None or chosen.rule.tier >= TIER_TIMEOUT:
+    elif chosen is None or chosen.rule.tier >= TIER_TIMEOUT or _cut_off(chosen, facts):
         found = _without_cause(sources, facts, chosen)
     else:
         found = _of(chosen, facts, candidates)
@@ -214,6 +214,11 @@ def _of_category(category: str, confidence: float, chosen: Candidate | None, fac
     return replace(
         found, file=chosen.source.file, line=chosen.hit.line, text=chosen.hit.text, node=_node_of(chosen, facts)
     )
+
+
+def _cut_off(chosen: Candidate, facts: Facts) -> bool:
+    """A general exception in the very moment in which the time was up tells of the end, not of its cause."""
+    return chosen.source.kind == LOG and chosen.rule.tier >= TIER_GENERAL and _ran_out_of_time(facts)
 
 
 def _ran_out_of_time(facts: Facts) -> bool:
