@@ -17,8 +17,11 @@ import pytest
 from schedmate.infra.blobs.memory import MemoryBlobs
 from schedmate.infra.blobs.port import BlobsUnavailableError
 from schedmate.infra.clock import SeededRandom, SystemClock
+from schedmate.infra.llm.queue import ModelQueue
+from schedmate.infra.llm.scripted import ScriptedModel
 from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.infra.work_pool import WorkError, WorkPool, WorkTimeoutError
+from schedmate.schemas.events import Basis
 from schedmate.services.code_analyzer.bundles import BundleMissingError, BundlesFromBlobs, BundlesFromIngest, fetch
 from schedmate.services.code_analyzer.handlers import Analyzer
 from schedmate.services.code_analyzer.settings import CodeAnalyzerSettings
@@ -250,3 +253,31 @@ async def test_an_ingest_that_does_not_answer_may_answer_later(tmp_path, failure
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://ingest") as client:
         with pytest.raises(BlobsUnavailableError):
             await fetch(BundlesFromIngest(client), "0" * 64, tmp_path / "b", bytes_max=100)
+
+
+async def test_a_models_suggestion_comes_after_the_analysis_and_an_exact_repeat_asks_no_more(pool, tmp_path):
+    (tmp_path / "run.sh").write_text("./solve --rounds 40\n")
+    quote = {"field": "epochs", "value": 40, "file": "run.sh", "quote": "./solve --rounds 40"}
+    model = ScriptedModel([{"action": "answer", "answers": [quote]}] * 3)
+    bus, store = await memory_bus(), await memory_store()
+    component = build(
+        CodeAnalyzerSettings(read_workdirs=True),
+        bus=bus,
+        store=store,
+        blobs=MemoryBlobs(SystemClock()),
+        random=SeededRandom(1),
+        work_pool=pool,
+        llm=ModelQueue(model, SystemClock()),
+    )
+    job = Job(fields={"command": ("bash", "run.sh"), "workdir": str(tmp_path)}).submitted()
+    async with serving(component):
+        await publish(bus, job)
+        first, second = await events_on(bus, "schedmate.analyses", 2, within_s=30)
+        assert "epochs" not in first.event.fields
+        assert (second.event.fields["epochs"].value, second.event.fields["epochs"].basis) == (40, Basis.MODEL_SUGGESTED)
+        assert first.id != second.id
+        asked = len(model.asked)
+        await publish(bus, job.model_copy(update={"job_id": "job-2"}))
+        third = (await events_on(bus, "schedmate.analyses", 3, within_s=30))[-1]
+    assert third.event.job_id == "job-2"
+    assert len(model.asked) == asked == 3
