@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import json
 import random  # noqa: TID251 - seeded
 from pathlib import Path
 
@@ -93,6 +94,15 @@ def test_a_log_of_a_program_that_is_well_shows_no_cause(log):
         digest.take(line, number, RULES)
     causes = [rule for rule in RULES.rules if rule.tier <= TIER_GENERAL and digest.fresh(rule) is not None]
     assert causes == []
+
+
+WORDINGS = [json.loads(line) for line in (CORPUS / "wordings.jsonl").read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("wording", WORDINGS, ids=[f"{w['category']}-{n}" for n, w in enumerate(WORDINGS)])
+def test_the_words_of_many_programs_give_their_cause(wording):
+    """Lines of no case, as programs print them; they have widened the rules, so this holds what was reached."""
+    assert judged(wording["text"]).category == wording["category"]
 
 
 # --- compression -----------------------------------------------------------------------------------------------------
