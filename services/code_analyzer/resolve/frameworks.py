@@ -91,6 +91,9 @@ def _by_keys(facts: Facts, table: dict[str, Any]) -> Place | None:
     keys = table.get("keys", ())
     if not keys or (facts.code and table.get("both")):
         return None
+    packages = table.get("imports", ())
+    if facts.code and packages and not any(i == p or i.startswith(p + ".") for i in facts.imports for p in packages):
+        return None  # a program of its own whose configuration only looks like that framework's
     if table.get("both") and not table.get("scripts"):
         return None
     found = [place for key in keys if (place := _key(facts, key)) is not None]

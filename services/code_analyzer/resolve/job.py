@@ -50,7 +50,7 @@ _PREPARES: Final = re.compile(
     re.IGNORECASE,
 )
 _TRAINS: Final = re.compile(r"train|finetune|fine_tune|pretrain|sft|dpo|main|run|fit", re.IGNORECASE)
-_TOOLS: Final = frozenset({"curl", "wget", "git", "aws", "gsutil", "rsync", "scp", "tar", "unzip", "sed", "awk", "find", "chmod", "apt", "apt-get", "nvcc", "huggingface-cli", "hf", "wandb", "ssh", "tmux", "docker", "kubectl", "python", "du", "df", "sort", "head", "tail", "touch", "uname", "env", "printenv", "nccl-tests", "ray", "gcloud", "make", "cmake", "tee", "top", "free", "lscpu", "dask", "cp", "test", "true", "ldconfig", "s5cmd", "azcopy", "squeue", "sacct", "scancel", "sbcast"})  # fmt: skip
+_TOOLS: Final = frozenset({"conda", "mamba", "micromamba", "pip3", "uv", "poetry", "curl", "wget", "git", "aws", "gsutil", "rsync", "scp", "tar", "unzip", "sed", "awk", "find", "chmod", "apt", "apt-get", "nvcc", "huggingface-cli", "hf", "wandb", "ssh", "tmux", "docker", "kubectl", "python", "du", "df", "sort", "head", "tail", "touch", "uname", "env", "printenv", "nccl-tests", "ray", "gcloud", "make", "cmake", "tee", "top", "free", "lscpu", "dask", "cp", "test", "true", "ldconfig", "s5cmd", "azcopy", "squeue", "sacct", "scancel", "sbcast"})  # fmt: skip
 _OVERRIDE: Final = re.compile(r"(?:\+\+|\+|~)?([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
 _UPPER: Final = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)+")
 _MENTION: Final = re.compile(r"[A-Za-z][\w.]*(?:[-_][\w.]+)*[-_]\d+(?:\.\d+)?[bBmM]\b")

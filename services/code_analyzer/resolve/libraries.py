@@ -738,6 +738,8 @@ def iteration(machine: Program, source: V) -> tuple[V | None, V]:
         last = data.name.rsplit(".", 1)[-1]
         if last in _COUNTERS:
             stop = data.args[1] if len(data.args) > 1 else data.args[0] if data.args else V(UNKNOWN)
+            if len(data.args) > 1 and data.args[0].data == 1 and isinstance(stop.data, int):
+                stop = V(stop.data - 1, stop.place, stop.basis)  # counted from one
             return stop, V(UNKNOWN, data.place)
         if last in _WRAPPERS and data.args:
             return iteration(machine, data.args[0])

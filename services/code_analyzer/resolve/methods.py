@@ -200,6 +200,21 @@ def _merge_list(data: Record, words: list[V]) -> None:
             data.put(key_word.data, V(scalar(value_word.data), value_word.place))
 
 
+def _merge_file(machine: Expressions, of: V, data: Record, args: list[V], kwargs: dict[str, V]) -> V:
+    """`merge_from_file(path)` of yacs and its like: the file, with what it inherits from, over what there is."""
+    from schedmate.services.code_analyzer.resolve.configs import load  # noqa: PLC0415 - only here
+
+    path = args[0] if args else kwargs.get("cfg_filename", V(UNKNOWN))
+    known = isinstance(path.data, str) and path.known
+    loaded = load(path.data, machine.files, machine.folder, dirname(machine.program)) if known else None
+    if loaded is None:
+        data.open = True
+    else:
+        data.entries = merged(data, loaded).entries
+        machine.configs.append(data)
+    return V(None, of.place)
+
+
 def _pop(_machine: Expressions, of: V, data: Record, args: list[V], kwargs: dict[str, V]) -> V:
     del kwargs
     if not args or not args[0].known or isinstance(args[0].data, (list, Record)):
@@ -251,7 +266,7 @@ def _nothing(_machine: Expressions, of: V, data: Record, args: list[V], kwargs: 
 _RECORD: Final[Mapping[str, _Record]] = {
     "get": _get, "setdefault": _set_default, "update": _update, "pop": _pop, "items": _items, "keys": _keys, "values": _values,
     "copy": _copy, "to_dict": _copy, "as_dict": _copy, "__dict__": _copy, "_asdict": _copy, "clone": _copy, "to_container": _copy,
-    "merge_from_dict": _merge, "merge_from_list": _merge, "merge_with": _merge, "merge": _merge, "merge_with_dotlist": _merge,
+    "merge_from_dict": _merge, "merge_from_list": _merge, "merge_from_file": _merge_file, "merge_from_other_cfg": _merge, "merge_with": _merge, "merge": _merge, "merge_with_dotlist": _merge,
     "read": _read, "unlock": _nothing, "lock": _nothing, "freeze": _nothing, "defrost": _nothing, "clear": _nothing, "replace": _copy,
     "copy_and_resolve_references": _copy,
 }  # fmt: skip

@@ -30,6 +30,8 @@ def add_argument(parser: Parser, args: list[V], kwargs: dict[str, V], place: Any
     action = kwargs.get("action", V("store"))
     name = action.data if isinstance(action.data, str) else action.data.name.rsplit(".", 1)[-1] if isinstance(action.data, External) else "store"  # fmt: skip
     nargs = kwargs.get("nargs")
+    if nargs is not None and isinstance(nargs.data, External):
+        nargs = V(nargs.data.name.rsplit(".", 1)[-1])  # argparse.REMAINDER
     parser.options.append(
         Option(
             names, str(dest.data) if dest is not None else longest.lstrip("-").replace("-", "_"), kwargs.get("default"), place,

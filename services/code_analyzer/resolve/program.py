@@ -42,7 +42,9 @@ SMALL_LOOP: Final = 64
 RECURSION_MAX: Final = 5
 """How often a function may be on the way at once: loaders of configurations call themselves for what a file inherits from."""
 _QUIET: Final = frozenset({"self", "cls"})
-_MODEL: Final = re.compile(r"(^|[\s_])(model|net|network|backbone|policy|actor|generator|unet|engine|agent|learn|learner)(\s|_|$)")
+_MODEL: Final = re.compile(
+    r"(^|[\s_])(model|net|network|backbone|policy|actor|generator|unet|engine|agent|learn|learner)(\s|_|$)"
+)
 _LEAVES: Final = (ast.Break, ast.Return)
 
 
@@ -475,7 +477,7 @@ class Program(Expressions):
             )
         if isinstance(data, Instance):
             return self._call_instance(data, args, kwargs)
-        name = data.name if isinstance(data, (External, Call)) else "?"
+        name = f"{data.name}.__call__" if isinstance(data, Call) else data.name if isinstance(data, External) else "?"
         if isinstance(data, External) and data.of is not None:
             passing = name.rsplit(".", 1)[-1]
             if passing in PASSING and not (

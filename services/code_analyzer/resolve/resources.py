@@ -70,7 +70,7 @@ def alone(facts: Facts) -> None:
         facts.nodes is None
         or facts.nodes.value != 1
         or launch.facts.get("hostfile")
-        or _SPREADS.search(" ".join(c.name for c in facts.events))
+        or any(c.certain and _SPREADS.search(c.name) for c in facts.events)
     ):
         return
     if any(re.search(r"(^|[._])mesh", s.path.lower()) for s in facts.settings):
@@ -82,7 +82,7 @@ def alone(facts: Facts) -> None:
 
 
 _SPREADS: Final = re.compile(
-    r"init_process_group|DistributedDataParallel|DataParallel|Strategy$|MirroredStrategy|hvd\.|horovod|pmap|NamedSharding|Mesh\b|\.spawn\b|lightning\S*Trainer|\bpl\.Trainer|ray\.train|deepspeed|DeploymentConfig|shard_map|YOLO"
+    r"init_process_group|DataParallel$|Strategy$|MirroredStrategy|hvd\.|horovod|pmap|NamedSharding|Mesh\b|\.spawn\b|lightning\S*Trainer|\bpl\.Trainer|ray\.train|deepspeed|DeploymentConfig|shard_map|YOLO"
 )
 _SPANS: Final = (
     "node_rank",
