@@ -250,6 +250,7 @@ class Simulation:
                     stopped[self._number[decision.job]] = None  # type: ignore[attr-defined]
             for number in stopped:
                 self._stop(pool, number, now)
+            state.ended.clear()  # nobody tells anything twice here: what has ended may be forgotten
             if not pool.inputs and not state.more:
                 pool.timer = state.round_at if state.round_at is not None else inf
                 return

@@ -26,6 +26,8 @@ from schedmate.simulator.trace import Trace, TraceError
 _SHOWN = ("policy", "advice", "finished", "avg_jct_s", "p50_jct_s", "p99_jct_s", "avg_wait_s", "p999_wait_s", "makespan_s",
           "preemptions", "gar", "sor", "gfr", "cpu_s")  # fmt: skip
 
+_TABLE_WIDTH = 190  # a line of figures is read across: better a wrapped line than figures that are cut
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -150,12 +152,17 @@ def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None] | No
 
 
 def _show(trace: Trace, cluster: Cluster, results: list[dict[str, Any]]) -> None:
-    table = Table(title=f"{trace.name}: {len(trace.jobs)} jobs on {cluster.nodes} nodes with {cluster.gpus} GPUs")
+    table = Table(
+        title=f"{trace.name}: {len(trace.jobs)} jobs on {cluster.nodes} nodes with {cluster.gpus} GPUs",
+        box=None,
+        pad_edge=False,
+        title_justify="left",
+    )
     for name in _SHOWN:
         table.add_column(name, justify="left" if name in ("policy", "advice") else "right")
     for result in results:
         table.add_row(*(_shown(result[name]) for name in _SHOWN))
-    rendering.console().print(table)
+    Console(highlight=False, width=max(rendering.console().width, _TABLE_WIDTH)).print(table)
 
 
 def _shown(value: Any) -> str:

@@ -1,4 +1,7 @@
-"""What the core decides: plain values, applied to the state as they are made, recorded in the log as they are."""
+"""What the core decides: plain values, applied to the state as they are made, recorded in the log as they are.
+
+They are never changed once made. The classes are not `frozen`: its guard sets every field by a call, and a core makes five of them a job.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Decision:
     """Base of the decisions; its place in the entry is its index."""
 
     KIND: ClassVar[str] = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Moved(Decision):
     """A job changed its state. `event` as in `JobEvent`; the other fields are for the events that carry them."""
 
@@ -32,7 +35,7 @@ class Moved(Decision):
     proposed_change: str | None = None  # FAIL
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Noted(Decision):
     """A job's reason changed while its state stayed (a stop that outlasts its bound, an unreachable node, a raised intent)."""
 
@@ -44,7 +47,7 @@ class Noted(Decision):
     intent: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Seat(Decision):
     """One member's place: a node in one of its sessions, and GPUs."""
 
@@ -53,7 +56,7 @@ class Seat(Decision):
     gpus: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Placed(Decision):
     """All GPUs of the gang are leased. `free` and `fitting` say what the placer saw on the first seat's node and in all."""
 
@@ -71,7 +74,7 @@ class Placed(Decision):
     resume_from: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Stop(Decision):
     """To a node: end this member."""
 
@@ -83,7 +86,7 @@ class Stop(Decision):
     grace_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Release(Decision):
     """To a node: the member's end is recorded."""
 
@@ -94,7 +97,7 @@ class Release(Decision):
     member: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class NodeMarked(Decision):
     """A node changed its standing: cordoned, drained, uncordoned, lost, unreachable."""
 

@@ -1,4 +1,7 @@
-"""What the core is told: facts, as plain slotted values. Everything is decoded and validated before it comes here."""
+"""What the core is told: facts, as plain slotted values. Everything is decoded and validated before it comes here.
+
+They are never changed once made, and hashable; see `decisions` for why the classes are not `frozen`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Input:
     """Base of the inputs. `RANK` is the place in a batch's canonical order: ends, node changes, cancels, arrivals, estimates."""
 
@@ -14,7 +17,7 @@ class Input:
     RANK: ClassVar[int] = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class MemberStarted(Input):
     """A member's process runs."""
 
@@ -28,7 +31,7 @@ class MemberStarted(Input):
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class MemberExited(Input):
     """A member has ended; its group is empty. `cause` as in `ExitCause`."""
 
@@ -46,7 +49,7 @@ class MemberExited(Input):
     ended_at: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class MemberRefused(Input):
     """A worker started nothing for the assignment at (seq, index)."""
 
@@ -63,7 +66,7 @@ class MemberRefused(Input):
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Gpu:
     """One GPU of a report. `usable` is False when it is ill, held back or used from outside."""
 
@@ -73,7 +76,7 @@ class Gpu:
     usable: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class RunSeen:
     """One run member of a report."""
 
@@ -89,7 +92,7 @@ class RunSeen:
     ended_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class NodeReported(Input):
     """A node report that says something new: joined, another session, GPUs, runs or applied place changed."""
 
@@ -109,7 +112,7 @@ class NodeReported(Input):
     lease_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class NodeSilent(Input):
     """The leader counted out the lease of this session of the node."""
 
@@ -119,7 +122,7 @@ class NodeSilent(Input):
     session: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class NodeCommanded(Input):
     """An operator's call about a node: drain, undrain, cordon, dead."""
 
@@ -131,7 +134,7 @@ class NodeCommanded(Input):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class CancelRequested(Input):
     """Somebody entitled wants the job cancelled."""
 
@@ -141,7 +144,7 @@ class CancelRequested(Input):
     by: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class JobArrived(Input):
     """A job of this pool. `spec` is the accepted job as JSON text, opaque to the core; `trace` its traceparent.
 
@@ -166,7 +169,7 @@ class JobArrived(Input):
     resumable: bool = False  # it may be stopped for order: it goes on where it was
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class EstimateArrived(Input):
     """Advice: how long the job may run. A higher revision replaces a lower one."""
 
@@ -180,7 +183,7 @@ class EstimateArrived(Input):
     basis: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class ProgressArrived(Input):
     """Advice: how long the run will go on from now."""
 
@@ -191,7 +194,7 @@ class ProgressArrived(Input):
     remaining_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class DiagnosisArrived(Input):
     """Advice: why the attempt ended badly and what to do."""
 
@@ -210,7 +213,7 @@ class DiagnosisArrived(Input):
     confidence: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class ConfigChanged(Input):
     """The pool's settings are these from now on."""
 
@@ -219,7 +222,7 @@ class ConfigChanged(Input):
     config: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(unsafe_hash=True, slots=True)
 class Tick(Input):
     """Nothing but time has passed: a timer may be due."""
 

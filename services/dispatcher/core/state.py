@@ -25,6 +25,7 @@ CORE_VERSION: Final = "1"
 AVOID_MAX: Final = 8
 
 TOLD, STARTED, ENDED = 0, 1, 2
+_NEVER: Final = 1e14  # seconds; a deadline so far away is none
 _RUNS: Final = (JobState.ASSIGNED, JobState.RUNNING)
 
 
@@ -399,7 +400,7 @@ class PoolState:
     def set_timer(self, job: Job) -> None:
         """Remember the job's deadline."""
         due = self.deadline(job)
-        if due is not None:
+        if due is not None and due < _NEVER:
             heappush(self.timers, (due, job.id))
 
     def next_timer(self) -> float | None:

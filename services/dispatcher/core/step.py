@@ -35,7 +35,11 @@ class Step:
 
 def canonical(inputs: Sequence[Input]) -> list[Input]:
     """Order a batch: starts, ends, node changes, cancels, arrivals, estimates; ties as they came."""
-    return sorted(inputs, key=lambda i: i.RANK)
+    return sorted(inputs, key=_rank) if len(inputs) > 1 else list(inputs)
+
+
+def _rank(value: Input) -> int:
+    return value.RANK
 
 
 def step(state: PoolState, inputs: Sequence[Input], at: float) -> Step:
@@ -117,7 +121,8 @@ def decide(state: PoolState) -> list[Decision]:
         nonlocal seats
         apply(state, decision, len(out))
         out.append(decision)
-        seats += len(decision.seats) if isinstance(decision, Placed) else 0
+        if type(decision) is Placed:
+            seats += len(decision.seats)
 
     state.more = False
     _mark_nodes(state, emit)
