@@ -258,6 +258,26 @@ class ProgressObserved(Event):
     loss: float | None = None
 
 
+class RunSlowed(Event):
+    """A run is slower than its own past (interference, or a sick device), read from its log up to `log_offset`; or no longer."""
+
+    NAME = "run.slowed"
+    TOPIC = "schedmate.progress"
+    job_id: str
+    pool: Identifier
+    run_id: str
+    attempt: int
+    member: int
+    log_offset: int
+    slowdown: float = Field(
+        gt=0, description="How many times longer a step takes than before; 1 when it has recovered."
+    )
+    steps_per_sec: float
+    steps_per_sec_before: float = Field(description="Its pace before the onset, steps a second.")
+    since_step: int = Field(description="The step at which it began.")
+    slow_for_s: float = Field(ge=0, description="For how long it has been so by now, in the log's own time.")
+
+
 class Action(StrEnum):
     """What should happen after a failure (taxonomy §3)."""
 
@@ -758,7 +778,7 @@ class DeadLettered(Event):
 
 EVENTS: Final[tuple[type[Event], ...]] = (
     JobRequested, JobSubmitted, JobCancelRequested, NodeDrainRequested, NodeUndrainRequested, NodeCordonRequested,
-    NodeDeathDeclared, CallAudited, JobAnalyzed, RunTimeEstimated, ProgressObserved, RunDiagnosed, JobQueued, JobRejected,
+    NodeDeathDeclared, CallAudited, JobAnalyzed, RunTimeEstimated, ProgressObserved, RunSlowed, RunDiagnosed, JobQueued, JobRejected,
     JobAssigned, JobStarted, JobStopping, JobReachabilityChanged, JobDiagnosing, JobRequeued, JobSucceeded, JobFailed, JobCancelled, NodeCordoned,
     NodeDrained, NodeUncordoned, NodeLost, NodeJoined, NodeUnreachable, MemberAssigned, MemberStopOrdered, MemberReleased, JobReasoned, RunStarted,
     RunExited, RunRefused, NodeReported, NodeFaultObserved, LogChunked, DeadLettered,

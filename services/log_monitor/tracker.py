@@ -21,6 +21,7 @@ from schedmate.schemas.events import (
     ProgressObserved,
     RunDiagnosed,
     RunExited,
+    RunSlowed,
 )
 from schedmate.services.log_monitor.diagnosis import Verdict, diagnose
 from schedmate.services.log_monitor.failures.judge import Similar
@@ -38,6 +39,7 @@ from schedmate.services.log_monitor.tracks import (
     JobTrack,
     MemberTrack,
     RunTrack,
+    SlownessSaid,
     Table,
     job_key,
     load_job,
@@ -48,6 +50,8 @@ from schedmate.services.log_monitor.tracks import (
 )
 
 DETAIL_MAX: Final = 400
+SIZE_CHANGE: Final = 1.25  # a slow-down that changes by less is not said again
+RECOVERED: Final = 0.9  # of the pace before
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +251,9 @@ class Tracker:
         if run.reporter != track.member:
             return
         far = self._far(job, track)
+        slowed = _slowed_event(job, track, far)
+        if slowed is not None:
+            outcome.events.append(slowed)
         if not self._worth_saying(track.emission, far, at, force=force):
             return
         track.emission = Emission(
@@ -270,9 +277,15 @@ class Tracker:
 
     def _repeat(self, job: JobTrack, track: MemberTrack, end: int) -> Outcome:
         said = track.emission
-        if said is None or said.offset != end or track.feed.offset != end:
+        if track.feed.offset != end:
             return Outcome()
-        return Outcome(events=[_progress_event(job, track, self._far(job, track))])
+        far = self._far(job, track)
+        again = Outcome()
+        if track.slowness is not None and track.slowness.offset == end:
+            again.events.append(_slowness_again(job, track, far, track.slowness))
+        if said is not None and said.offset == end:
+            again.events.append(_progress_event(job, track, far))
+        return again
 
 
 def settle(table: Table, job: JobTrack, attempt: int) -> None:
@@ -346,6 +359,44 @@ def _progress_event(job: JobTrack, track: MemberTrack, far: Snapshot) -> tuple[s
         loss=far.loss,
     )
     return ids.derived("progress", track.run_id, track.member, offset), event
+
+
+def _slowed_event(job: JobTrack, track: MemberTrack, far: Snapshot) -> tuple[str, Event] | None:
+    """Return what is new about the run's slowness: it begins, its size changes much, or it is over."""
+    said, slowed = track.slowness, far.slowed
+    if slowed is None and (said is None or said.size == 1.0 or far.steps_per_sec is None):
+        return None
+    if slowed is not None and said is not None and said.size / SIZE_CHANGE < slowed.size < said.size * SIZE_CHANGE:
+        return None
+    if slowed is not None:
+        said = SlownessSaid(
+            offset=track.feed.offset, size=slowed.size, before=slowed.before, since_step=slowed.since_step
+        )
+    elif said is not None:
+        if far.steps_per_sec is None or far.steps_per_sec < RECOVERED * said.before:
+            return None
+        said = said.model_copy(update={"offset": track.feed.offset, "size": 1.0})
+    assert said is not None
+    track.slowness = said
+    return _slowness_again(job, track, far, said)
+
+
+def _slowness_again(job: JobTrack, track: MemberTrack, far: Snapshot, said: SlownessSaid) -> tuple[str, Event]:
+    now = far.slowed.now if far.slowed is not None else far.steps_per_sec or said.before
+    event = RunSlowed(
+        job_id=job.job_id,
+        pool=job.pool,
+        run_id=track.run_id,
+        attempt=track.attempt,
+        member=track.member,
+        log_offset=track.feed.offset,
+        slowdown=said.size,
+        steps_per_sec=now,
+        steps_per_sec_before=said.before,
+        since_step=said.since_step,
+        slow_for_s=far.slowed.slow_for_s if far.slowed is not None else 0.0,
+    )
+    return ids.derived("slowed", track.run_id, track.member, track.feed.offset), event
 
 
 def _new_track(event: LogChunked | RunExited) -> MemberTrack:

@@ -27,6 +27,15 @@ class Emission(BaseModel):
     phase: str | None
 
 
+class SlownessSaid(BaseModel):
+    """The last slow-down that was said: at which offset and how much; `size` 1 when it was said to be over."""
+
+    offset: int
+    size: float
+    before: float
+    since_step: int
+
+
 class Exit(BaseModel):
     """How a member ended."""
 
@@ -58,6 +67,7 @@ class MemberTrack(BaseModel):
     progress: Metrics = Field(default_factory=Metrics)
     digest: Digest = Field(default_factory=Digest)
     emission: Emission | None = None
+    slowness: SlownessSaid | None = None
     exit: Exit | None = None
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from schedmate.services.log_monitor.metrics import slowdown
 from schedmate.services.log_monitor.metrics.state import COUNTERS_MAX, PACE_MAX, Counter, Metrics
 
 FRESH_LINES: Final = 12
@@ -66,6 +67,7 @@ def forget_pace(counter: Counter) -> None:
     counter.printed.clear()
     counter.weak.clear()
     counter.left.clear()
+    counter.stretches.clear()
     counter.at = None
     counter.below = 0
 
@@ -86,4 +88,5 @@ def observe(counter: Counter, value: float, now: tuple[str, float] | None) -> No
     if steps > 0:
         counter.pace.append((steps, seconds))
         del counter.pace[:-PACE_MAX]
+        slowdown.note(counter, steps, seconds)
     counter.at, counter.at_value = at, value

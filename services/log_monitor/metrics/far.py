@@ -10,6 +10,7 @@ from typing import Final
 
 from schedmate.schemas.events import Phase
 from schedmate.services.log_monitor.metrics.counting import FRESH_LINES
+from schedmate.services.log_monitor.metrics.slowdown import Slowdown, slowdown
 from schedmate.services.log_monitor.metrics.state import Counter, Metrics
 
 TRUST_PRINTED_WITHIN: Final = 1.3
@@ -50,6 +51,7 @@ class Snapshot:
     loss: float | None = None
     eta_low_s: float | None = None
     eta_high_s: float | None = None
+    slowed: Slowdown | None = None
 
 
 def snapshot(metrics: Metrics, hints: Hints) -> Snapshot:
@@ -100,6 +102,7 @@ def _told(
         epoch=metrics.epoch.last if metrics.epoch is not None else None, total_epochs=epochs,
         fraction=fraction, steps_per_sec=rate, eta_s=max(0.0, eta) if eta is not None else None,
         phase=metrics.phase, loss=metrics.loss, eta_low_s=low, eta_high_s=high,
+        slowed=slowdown(counter),
     )  # fmt: skip
 
 

@@ -12,7 +12,19 @@ TEMPLATES_MAX: Final = 32
 ROUTINES_MAX: Final = 24
 PACE_MAX: Final = 24
 PRINTED_MAX: Final = 5
+STRETCHES_MAX: Final = 32
 ANNOUNCED_MAX: Final = 24
+
+
+@dataclass(slots=True)
+class Stretch:
+    """A stretch of a counter's way: from where and when, how many steps in how many seconds, over how many sightings."""
+
+    value: float
+    at: float
+    steps: float = 0.0
+    seconds: float = 0.0
+    sightings: int = 0
 
 
 @dataclass(slots=True)
@@ -49,6 +61,7 @@ class Counter:
     weak: list[float] = field(default_factory=list)
     left: list[tuple[float, float]] = field(default_factory=list)  # (value, remaining seconds as printed)
     printed_seen: int = 0
+    stretches: list[Stretch] = field(default_factory=list)
     twin: str | None = None  # another counter that stands at the same values
 
 

@@ -33,4 +33,6 @@ def progress_of(chunks: Iterable[bytes], hints: Hints, follower: Follower | None
 def as_json(far: Snapshot) -> dict[str, Any]:
     """Return a snapshot as the command prints it: the fields of the corpora's predictions, and the interval of the remaining time."""
     told = asdict(far)
-    return {name: told[name] for name in FIELDS} | {"eta_low_s": far.eta_low_s, "eta_high_s": far.eta_high_s}
+    slowed = told["slowed"] | {"size": far.slowed.size} if far.slowed is not None else None
+    more = {"eta_low_s": far.eta_low_s, "eta_high_s": far.eta_high_s, "slowed": slowed}
+    return {name: told[name] for name in FIELDS} | more
