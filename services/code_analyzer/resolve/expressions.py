@@ -140,9 +140,8 @@ class Expressions(Machine):
             return V(_CONSTANTS[path], owner.place)
         if name in _MAIN_PROCESS:
             return V(True, owner.place)
-        if path.endswith(("flags.FLAGS",)) or data.name.endswith("flags.FLAGS"):
-            record = self.flag_record()
-            return V(record) if path.endswith("flags.FLAGS") else record.entries.get(name, V(UNKNOWN))
+        if data.name.endswith("flags.FLAGS"):  # read when asked for: flags are defined after the name is taken
+            return self.flag_record().entries.get(name, V(External(path)))
         return V(External(path, data.of), owner.place)
 
     def _of_process(self, path: str) -> V:
