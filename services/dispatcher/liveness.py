@@ -18,6 +18,7 @@ class _Watched:
     lease_s: float
     silent_s: float = 0.0
     told: bool = False
+    is_fresh: bool = True  # read since the end was reached last: what passed before the reading is no silence
 
 
 class NodeLiveness:
@@ -54,6 +55,9 @@ class NodeLiveness:
         passed = min(max(now - before, 0.0), self._step_max_s)
         lost = []
         for node, watched in self._nodes.items():
+            if watched.is_fresh:
+                watched.is_fresh = False
+                continue
             watched.silent_s += passed
             margin_s = max(self._margin_s, watched.lease_s * _MARGIN_RATIO)
             if not watched.told and watched.silent_s > watched.lease_s + margin_s:
