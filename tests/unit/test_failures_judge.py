@@ -259,6 +259,9 @@ def test_every_category_has_advice_and_an_unknown_one_too():
         ("snapshot written: e3.ckpt\nKeyError: 1\n", "/ck/e3.ckpt"),
         ("loaded config from /etc/a.yaml\nwriting /out/log.txt\nKeyError: 1\n", None),
         ("saving is disabled\nKeyError: 1\n", None),
+        ("saving checkpoint to ck\nstep 3/9 loss=1\nKeyError: 1\n", "/ck"),
+        ("saving checkpoint to out\nstep 3/9 loss=1\nKeyError: 1\n", "/ck/out"),
+        ("saving model to memory\nstep 3/9 loss=1\nKeyError: 1\n", None),
     ],
 )  # fmt: skip
 def test_the_newest_checkpoint_that_nothing_speaks_against_is_resumed_from(log, path):

@@ -32,6 +32,12 @@ _LISTED: Final = re2.compile(
 _PATH: Final = re2.compile(
     r"((?:[\w.-]{1,40}:/)?[\w./@=+~-]{0,300}/[\w./@=+-]{1,200}|[\w.@=+-]{1,120}\.(?:pth?|ckpt|safetensors|npz|keras|h5|cpt|jld2|msgpack)\b)"
 )
+_FOLDER: Final = re2.compile(
+    r"(?i)\b(?:checkpoint|model|weights|state|snapshot)s?\b.{0,30} (?:to|in|into|under) ([A-Za-z0-9_][\w.@+-]{1,119})$"
+)
+_NO_FOLDER: Final = frozenset(
+    ["disk", "memory", "cpu", "gpu", "file", "cache", "hub", "background", "progress", "place", "storage"]
+)
 _NO_CHECKPOINT: Final = re2.compile(
     r"(?i)\.(?:py|pyc|so|json|ya?ml|toml|txt|log|csv|parquet|tar|tfrecord|jpg|png|md|cc?|cpp|cu|h|sh|html|jl|idx|lock|tmp\S*)(?::\d{1,9})?$|^https?:|site-packages|/bin/|/lib/|\.git\b|^(?:it/s|s/it)$|\.pkl$"
 )
@@ -116,7 +122,7 @@ def newest_valid(
         return None
     path = usable[-1].path
     if directory and "/" not in path:
-        return posixpath.join(directory, path)
+        return directory if posixpath.basename(directory.rstrip("/")) == path else posixpath.join(directory, path)
     return path
 
 
@@ -146,7 +152,11 @@ def _path(text: str) -> str | None:
         bare = token.strip("'\"`,;()[]<>").rstrip(".:")
         if ("://" in bare and not bare.startswith("http")) or _names_a_checkpoint(bare):
             found = bare
-    return found[:PATH_MAX] if found is not None else None
+    if found is not None:
+        return found[:PATH_MAX]
+    folder = _FOLDER.search(text)
+    named = str(folder.group(1)) if folder is not None else None
+    return named if named is not None and named.lower() not in _NO_FOLDER and not named.isdigit() else None
 
 
 def _names_a_checkpoint(token: str) -> bool:
