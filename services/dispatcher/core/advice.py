@@ -38,3 +38,11 @@ def remaining_s(job: Job, state: PoolState) -> float | None:
     if job.p50_s is None or (state.config.advice != "raw" and state.trust_in(job.basis) == 0.0):
         return None
     return max(weighed_s(job, state) - job.served_s, 0.0)
+
+
+def expected_s(job: Job, state: PoolState) -> float:
+    """Return the run time by which the job is expected to have ended: the weighed estimate, at its upper quantile where there is one."""
+    weighed = weighed_s(job, state)
+    if job.p90_s is None or not job.p50_s or weighed <= 0:
+        return weighed
+    return weighed * max(job.p90_s / job.p50_s, 1.0)

@@ -2,8 +2,8 @@
 
 The reservation is the nodes on which the job will fit first if every job that holds GPUs ends when it is expected to, and that time.
 A later job is started when it is expected to end before that time, or fits outside the reserved nodes. Who is already over its
-expected time is expected to end now; nothing is known of a job without an estimate, and it is expected to run for ever. Without
-advice nothing is therefore started on reserved nodes.
+expected time is expected to end now. Where nothing is known every job carries the same estimate: whoever starts now ends after all
+that run, and nothing is started on reserved nodes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
+from schedmate.services.dispatcher.core.advice import expected_s
 from schedmate.services.dispatcher.core.capacity import Group
 from schedmate.services.dispatcher.core.fitting import at_limit, avoided, place_avoiding
 from schedmate.services.dispatcher.core.lifecycle import Emit
@@ -71,7 +72,7 @@ def backfill(state: PoolState, first: Job, emit: Emit, place: Place, full: Calla
                 return
             if at_limit(state, job) or job.gpus_total > state.capacity.free_gpus:
                 break
-            ends = state.at + (job.p90_s if job.p90_s is not None else job.p50_s if job.p50_s is not None else inf)
-            groups = place_avoiding(state, job, frozenset() if ends <= reserved.at < inf else reserved.nodes)
+            ends = state.at + expected_s(job, state)
+            groups = place_avoiding(state, job, frozenset() if ends < reserved.at < inf else reserved.nodes)
             if groups is not None:
                 place(state, job, groups, 1, emit)
