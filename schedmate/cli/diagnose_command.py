@@ -14,10 +14,10 @@ from schedmate.infra.llm.port import LanguageModelError
 from schedmate.infra.settings import ServiceSettings, load
 from schedmate.infra.telemetry.redaction import redact
 from schedmate.services.log_monitor.failures import opinion
-from schedmate.services.log_monitor.failures.case import Case, CaseError, read_case
+from schedmate.services.log_monitor.failures.case import Case, CaseError, lines_of, read_case
 from schedmate.services.log_monitor.failures.categories import advice_on
 from schedmate.services.log_monitor.failures.judge import Judgement, judge
-from schedmate.services.log_monitor.failures.rules import load_rules
+from schedmate.services.log_monitor.failures.rules import LOG, load_rules
 from schedmate.services.log_monitor.failures.similar import load_library
 
 MODEL_TIMEOUT_S = 30.0
@@ -42,7 +42,7 @@ def diagnose(
         raise typer.BadParameter(str(error)) from error
     found = judge(case.sources, case.facts, load_rules(), load_library().nearest)
     if opinion.wanted(found):
-        found = asyncio.run(_with_opinion(found, case))
+        found = asyncio.run(_with_opinion(found, folder, case))
     told = as_json(found)
     if json:
         rendering.print_json(told)
@@ -80,9 +80,12 @@ def as_json(found: Judgement) -> dict[str, Any]:
     }
 
 
-async def _with_opinion(found: Judgement, case: Case) -> Judgement:
+async def _with_opinion(found: Judgement, folder: Path, case: Case) -> Judgement:
     """Ask the configured model, when there is one and it answers; what it says is checked."""
-    shown = opinion.lines_to_show(case.sources, redact)
+    output = next((source.file for source in case.sources if source.kind == LOG), None)
+    if output is None:
+        return found
+    shown = opinion.excerpt(output, lines_of(folder / output), load_rules(), redact)
     if not shown:
         return found
     model = make_llm(load(ServiceSettings))

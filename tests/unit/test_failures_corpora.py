@@ -12,7 +12,7 @@ import pytest
 
 from schedmate.schemas.events import Action
 from schedmate.services.log_monitor.failures import opinion
-from schedmate.services.log_monitor.failures.case import CaseError, diagnose_folder, kind_of, read_case
+from schedmate.services.log_monitor.failures.case import CaseError, diagnose_folder, kind_of, lines_of, read_case
 from schedmate.services.log_monitor.failures.compression import compress, within
 from schedmate.services.log_monitor.failures.digest import Digest
 from schedmate.services.log_monitor.failures.judge import Facts, Source, judge
@@ -258,6 +258,15 @@ def test_the_question_holds_the_log_as_data_bounded_and_without_secrets():
     assert "\x1b" not in asked.prompt
     assert len(asked.prompt) < 20_000
     assert all(len(line.text) <= opinion.LINE_MAX for line in shown)
+
+
+def test_a_whole_log_is_shown_to_the_model_made_short_with_its_line_numbers(tmp_path):
+    log = tmp_path / "stdout.log"
+    text = "".join(f"step {n}/5000 loss=0.5\n" for n in range(5000)) + "the flux capacitor is broken \x1b[31mred\nbye\n"
+    log.write_text(text)
+    shown = opinion.excerpt("stdout.log", lines_of(log), RULES, lambda t: t.replace("flux", "[redacted]"))
+    assert len(shown) <= opinion.LINES_MAX
+    assert (5001, "the [redacted] capacitor is broken red") in {(s.line, s.text) for s in shown}
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

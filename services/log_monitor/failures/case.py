@@ -11,11 +11,12 @@ from typing import Any, Final
 from schedmate.services.log_monitor.failures.digest import Digest
 from schedmate.services.log_monitor.failures.judge import Facts, Judgement, Similar, Source, judge
 from schedmate.services.log_monitor.failures.rules import LOG, Rules, load_rules
-from schedmate.services.log_monitor.lines import Feed, flush, push
+from schedmate.services.log_monitor.lines import Feed, clean, flush, push
 
 FILES_MAX: Final = 1000
 READ_BYTES: Final = 1024 * 1024
 JOB_BYTES_MAX: Final = 1024 * 1024
+LINES_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 class CaseError(Exception):
@@ -58,6 +59,13 @@ def diagnose_folder(folder: Path, similar: Similar | None = None) -> Judgement:
     rules = load_rules()
     case = read_case(folder, rules)
     return judge(case.sources, case.facts, rules, similar)
+
+
+def lines_of(path: Path) -> list[str]:
+    """Return a log's lines, terminal codes gone, as far as LINES_BYTES_MAX."""
+    with path.open("rb") as file:
+        content = file.read(LINES_BYTES_MAX)
+    return [clean(line.rpartition(b"\r")[2] or line) for line in content.split(b"\n")]
 
 
 def kind_of(name: str) -> tuple[str, str | None]:

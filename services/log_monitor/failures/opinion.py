@@ -14,9 +14,10 @@ from typing import Any, Final
 from schedmate.infra.llm.port import Question
 from schedmate.schemas.events import Action
 from schedmate.services.log_monitor.failures.categories import load_categories
+from schedmate.services.log_monitor.failures.compression import compress, within
 from schedmate.services.log_monitor.failures.digest import Hit
 from schedmate.services.log_monitor.failures.judge import CONFIDENT, Judgement, Source
-from schedmate.services.log_monitor.failures.rules import LOG
+from schedmate.services.log_monitor.failures.rules import LOG, Rules
 
 LINES_MAX: Final = 60
 LINE_MAX: Final = 240
@@ -56,6 +57,12 @@ def lines_to_show(sources: Sequence[Source], redact: Callable[[str], str]) -> li
     ]
     hits.sort(key=lambda entry: (entry[1], entry[2].order))
     return [Shown(file, hit.line, _plain(redact(hit.text))) for file, _, hit in hits][:LINES_MAX]
+
+
+def excerpt(file: str, lines: Sequence[str], rules: Rules, redact: Callable[[str], str]) -> list[Shown]:
+    """Return a whole log made short: routine out, what bears errors and its neighbours kept; line numbers are 1-based."""
+    kept = within(compress(lines, rules), LINES_MAX)
+    return [Shown(file, line.index + 1, _plain(redact(line.text))) for line in kept]
 
 
 def question(shown: Sequence[Shown], *, timeout_s: float) -> Question:
