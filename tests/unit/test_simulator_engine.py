@@ -13,7 +13,7 @@ from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.decisions import to_json as decision_to_json
 from schedmate.services.dispatcher.core.policy import policies, policy_named
 from schedmate.services.dispatcher.core.state import PoolState
-from schedmate.services.dispatcher.core.step import step
+from schedmate.services.dispatcher.core.step import recover, step
 from schedmate.simulator.advice import advisor, check_advice
 from schedmate.simulator.cluster import Cluster, NodeSpec, uniform
 from schedmate.simulator.engine import Costs, Outcome, Simulation, SimulationError, simulated
@@ -158,10 +158,14 @@ def test_a_pool_that_is_recovered_from_its_snapshot_decides_the_same(jobs, clust
         recorder=lambda state, done: entries.append((done.inputs, state.at, [decision_to_json(d) for d in done.decisions])),
     )  # fmt: skip
     recorded.run()
-    state = PoolState("default", simulated(config, policy), policy_named(policy))
+    settings_ = simulated(config, policy)
+    state, folded = (PoolState("default", settings_, policy_named(policy)) for _ in range(2))
     for inputs, at, decisions in entries:
         state = PoolState.from_json(json.loads(json.dumps(state.to_json())), policy_named)
-        assert [decision_to_json(d) for d in step(state, inputs, at).decisions] == decisions
+        done = step(state, inputs, at)
+        assert [decision_to_json(d) for d in done.decisions] == decisions
+        recover(folded, inputs, set(), done.decisions, at)  # nobody decides: what was decided is carried out
+        assert folded.to_json() == state.to_json()
 
 
 def test_the_log_of_a_run_holds_every_entry_and_parallel_runs_equal_single_ones(tmp_path: Path):
