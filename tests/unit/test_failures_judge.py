@@ -239,6 +239,12 @@ def test_low_confidence_means_the_safe_action():
         assert (found.action, found.node_evidence) == (Action.RETRY_FROM_CHECKPOINT, False)
 
 
+def test_where_no_line_is_a_sign_the_earliest_suspect_that_was_not_outlived_is_shown():
+    early = "".join(f"the {name} is broken\n" for name in "abcdefghijkl")
+    found = judged(f"{early}{steps(9)}the manifold is broken\nthe valve is broken\n")
+    assert (found.category, found.text) == (UNKNOWN, "the manifold is broken")
+
+
 def test_every_category_has_advice_and_an_unknown_one_too():
     assert all(advice_on(name) for name in (*load_categories(), UNKNOWN, "NO_SUCH_CAUSE"))
 

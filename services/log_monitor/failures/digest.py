@@ -148,10 +148,23 @@ class Digest(BaseModel):
         elif looks.life or self._is_routine(looks.shape):
             self.pulses += 1
             self.timed_out = False
-        elif "done" not in roles and looks.suspect and len(self.suspects) < SUSPECTS_MAX:
-            self.suspects.append(self._hit(text, line))
+        elif "done" not in roles and looks.suspect:
+            self._suspect(self._hit(text, line))
         if "done" in roles:
             self.done = self._hit(text, line)
+
+    def _suspect(self, hit: Hit) -> None:
+        """Keep the first suspects; when there are too many, those that the job outlived make room."""
+        if len(self.suspects) >= SUSPECTS_MAX:
+            outlived = next((old for old in self.suspects if self.pulses - old.pulses > SURVIVES), None)
+            if outlived is None:
+                return
+            self.suspects.remove(outlived)
+        self.suspects.append(hit)
+
+    def fresh_suspect(self) -> Hit | None:
+        """Return the earliest suspect that the job did not outlive."""
+        return next((hit for hit in self.suspects if self.pulses - hit.pulses <= SURVIVES), None)
 
     def _hit(self, text: str, line: int | None) -> Hit:
         return Hit(line=line, text=text[:SUSPECT_KEPT_MAX], pulses=self.pulses, order=self.taken)

@@ -137,6 +137,8 @@ def judge(sources: Sequence[Source], facts: Facts, rules: Rules, similar: Simila
         found = _of(chosen, facts, candidates)
     if similar is not None and (found.general or found.category == UNKNOWN):
         found = _retrieved(found, sources, similar)
+    if found.file is None:
+        found = _with_suspect(found, sources)
     found = _safe(replace(found, also=_others(candidates, found)))
     return replace(found, resume_from=_resume(sources, facts, found))
 
@@ -301,6 +303,15 @@ def _retrieved(found: Judgement, sources: Iterable[Source], similar: Similar) ->
             found, category=usual.name, culpable=usual.culpable, action=usual.action, confidence=min(near[1], 0.7),
             file=file, line=line, text=text, proposed_change=usual.proposed_change, basis="retrieval", node_evidence=False,
         )  # fmt: skip
+    return found
+
+
+def _with_suspect(found: Judgement, sources: Iterable[Source]) -> Judgement:
+    """Where no line is a sign, the earliest that speaks of an error is what there is to look at."""
+    for source in sorted((s for s in sources if s.kind == LOG), key=lambda s: (not s.bad, s.ended_at, s.member)):
+        hit = source.digest.fresh_suspect()
+        if hit is not None:
+            return replace(found, file=source.file, line=hit.line, text=hit.text)
     return found
 
 
