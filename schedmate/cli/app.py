@@ -25,6 +25,7 @@ from schedmate.infra.bus.port import BusError
 from schedmate.infra.health import StartError
 from schedmate.infra.settings import SettingsError
 from schedmate.infra.store.port import StoreError
+from schedmate.infra.telemetry.logs import setup_logging
 from schedmate.infra.telemetry.redaction import redact
 from schedmate.simulator.trace import TraceError
 
@@ -61,6 +62,9 @@ app.add_typer(pool_commands.app, name="pool")
 
 def main() -> None:
     """Run the command line; every expected failure is one clear line on standard error."""
+    setup_logging(
+        "error", "console"
+    )  # a command's own output is standard output's; services set theirs when they start
     try:
         outcome = app(standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):

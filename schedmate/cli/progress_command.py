@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json as json_text
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +11,17 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from schedmate.cli import rendering
+from schedmate.infra.adapters import make_llm
+from schedmate.infra.llm.port import LanguageModelError
+from schedmate.infra.settings import ServiceSettings, load
+from schedmate.infra.telemetry.redaction import redact
+from schedmate.services.log_monitor.metrics import proposal
 from schedmate.services.log_monitor.metrics.command import hints_of
-from schedmate.services.log_monitor.metrics.far import Hints
+from schedmate.services.log_monitor.metrics.far import Hints, Snapshot
 from schedmate.services.log_monitor.metrics.whole import as_json, progress_of
 
 CHUNK_BYTES = 256 * 1024
+MODEL_TIMEOUT_S = 30.0
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +45,11 @@ def progress(
 ) -> None:
     """Tell how far the job is by its log: step, total, epoch, rate, remaining time, phase and loss; what cannot be told is null."""
     with log.open("rb") as file:
-        told = as_json(progress_of(_chunks(file, size), _hints(job)))
+        far = progress_of(_chunks(file, size), _hints(job))
+    if proposal.wanted(far):
+        with log.open("rb") as file:
+            far = asyncio.run(_with_proposal(far, proposal.samples(_chunks(file, size))))
+    told = as_json(far)
     if json:
         rendering.print_json(told)
         return
@@ -52,6 +63,24 @@ def progress(
                     else f"{name.replace('_', ' ')}: {value}"
                 )
             )
+
+
+async def _with_proposal(far: Snapshot, lines: list[str]) -> Snapshot:
+    """Ask the configured model for a pattern, when there is one and it answers; the log must bear it out."""
+    asked = proposal.question(lines, redact, timeout_s=MODEL_TIMEOUT_S)
+    if asked is None:
+        return far
+    model = make_llm(load(ServiceSettings))
+    try:
+        if not await model.available():
+            return far
+        answer = await model.ask(asked)
+    except LanguageModelError:
+        return far
+    finally:
+        await model.stop()
+    found = proposal.adopted(answer.value, lines)
+    return proposal.told(far, found, lines) if found is not None else far
 
 
 def _chunks(file: BinaryIO, size: int | None) -> Iterator[bytes]:

@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
     app.command(context_settings=_PASS_ON)(up)
     app.command(context_settings=_PASS_ON)(serve)
     app.command(context_settings=_PASS_ON)(worker)
-    for command in (setup, replay, demo):
+    for command in (setup, rebuild, replay, demo):
         app.command()(command)
 
 
@@ -141,6 +141,29 @@ def setup(*, config: Config = None, json: Json = False) -> None:
         rendering.print_json({"topics": sorted(made.topics), "collections": sorted(made.collections)})
     else:
         typer.echo(f"{len(made.topics)} topics and {len(made.collections)} collections are there")
+
+
+def rebuild(*, config: Config = None, json: Json = False) -> None:
+    """Drop the read model behind the API and have it built anew from job documents and topics; ingest notices within seconds."""
+    from schedmate.services.ingest.settings import IngestSettings  # noqa: PLC0415 - only this command needs it
+    from schedmate.services.ingest.wiring import build  # noqa: PLC0415
+
+    settings = load(IngestSettings, {}, config)
+
+    async def run() -> int:
+        await _set_up(settings)
+        context = build(settings).context
+        await context.store.start()
+        try:
+            return await context.read_model.rebuild()
+        finally:
+            await context.store.stop()
+
+    generation = asyncio.run(run())
+    if json:
+        rendering.print_json({"generation": generation})
+    else:
+        typer.echo(f"the read model is built anew as generation {generation}; ingest fills it as it reads")
 
 
 def replay(

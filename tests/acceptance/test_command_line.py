@@ -267,6 +267,19 @@ def test_a_pools_settings_are_shown_changed_and_taken_back(up: Up) -> None:
     assert json.loads(up.run("pool", "show", "default", "--json").stdout)["gpus_per_job_max"] is None
 
 
+def test_the_read_model_is_dropped_and_comes_back_whole(up: Up) -> None:
+    before = {job.job_id: job.state for job in up.client.jobs()}
+    assert json.loads(up.run("rebuild", "--json").stdout)["generation"] >= 1
+
+    def whole() -> bool:
+        try:
+            return {job.job_id: job.state for job in up.client.jobs()} == before
+        except ClientError:
+            return False
+
+    up.until(whole)
+
+
 def test_setup_is_idempotent_and_replay_finds_every_decision_equal(up: Up) -> None:
     assert "schedmate.jobs" in json.loads(up.run("setup", "--json").stdout)["topics"]
     outcome = json.loads(up.run("replay", "default", "--json").stdout)
