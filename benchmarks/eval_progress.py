@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from schedmate.services.log_monitor.lines import Feed, flush, push
+from schedmate.services.log_monitor.metrics import proposal
 from schedmate.services.log_monitor.metrics.command import hints_of
 from schedmate.services.log_monitor.metrics.far import snapshot
 from schedmate.services.log_monitor.metrics.follow import Follower
@@ -38,22 +39,38 @@ def scorer() -> ModuleType:
     return module
 
 
-def read(folder: Path, size: int, follower: Follower) -> dict[str, Any]:
+GARBAGE: tuple[Mapping[str, Any], ...] = (
+    {"pattern": "("},
+    {"pattern": r"(?P<step>\d+)"},
+    {"pattern": r"(?P<step>[\d.]+)(?P<total>.*)"},
+    {"pattern": "(?P<loss>x)" * 90},
+    {"pattern": None},
+    {},
+)
+
+
+def read(folder: Path, size: int, follower: Follower, *, garbage: bool = False) -> dict[str, Any]:
     """Return how far the job is by the first bytes of its log."""
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     content = (folder / "stdout.log").read_bytes()[:size]
     hints = hints_of(job["command"], gpus=job["gpus"], nodes=job["nodes"])
-    told = as_json(snapshot(read_whole([content], follower), hints))
+    far = snapshot(read_whole([content], follower), hints)
+    if garbage and proposal.wanted(far):
+        lines = proposal.samples([content])
+        for answer in GARBAGE:
+            found = proposal.adopted(answer, lines)
+            far = proposal.told(far, found, lines) if found is not None else far
+    told = as_json(far)
     return told | {"phase": told["phase"].value if told["phase"] is not None else None}
 
 
 def predictions(
-    split: str, known: Library, cases: frozenset[str] | None = None
+    split: str, known: Library, cases: frozenset[str] | None = None, *, garbage: bool = False
 ) -> dict[tuple[str, str], dict[str, Any]]:
     """Return what is read at every cut of a split's cases."""
     follower = Follower(known)
     return {
-        (case, cut["name"]): read(CORPUS / split / case, cut["byte_offset"], follower)
+        (case, cut["name"]): read(CORPUS / split / case, cut["byte_offset"], follower, garbage=garbage)
         for case, label in scorer().load_labels(split).items()
         if cases is None or case in cases
         for cut in label["cuts"]
@@ -131,10 +148,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--verbose", action="store_true", help="name what is wrong")
     parser.add_argument("--formats", action="store_true", help="leave each known format out in turn")
+    parser.add_argument("--garbage", action="store_true", help="with a model that answers nonsense")
     given = parser.parse_args()
     for split in SPLITS:
         for title, known in (("", library()), (" by induction alone", Library(()))):
-            told = predictions(split, known)
+            told = predictions(split, known, garbage=given.garbage)
             found = summary(split, told)
             fields = "  ".join(f"{name} {share:.0%}" for name, share in found["fields"].items())
             print(f"progress {split:4s} macro {found['macro']:.1%}  invented {found['invented']:.1%}  {fields}{title}")

@@ -314,6 +314,8 @@ class Reading:
             if value is not None and induction.UNIX_FROM < value < induction.UNIX_TO:
                 m.stamp, m.stamp_line = value, m.line
         found = induction.learn(m, family, values, {slot: self._token(slot).isdigit() for slot in unknown}, self.shape)
+        if found is None and m.learning[family].counter is None:
+            m.counters.pop(f"~{family}", None)  # what was learned has not held
         if found is None or counter is not None:
             return counter
         slot, total = found

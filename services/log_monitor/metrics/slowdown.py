@@ -12,10 +12,10 @@ from typing import Final
 
 from schedmate.services.log_monitor.metrics.state import STRETCHES_MAX, Counter, Stretch
 
-STRETCH_SIGHTINGS: Final = 3
 STRETCH_S: Final = 5.0
 PAST_MIN: Final = 5
 PRESENT_MIN: Final = 4
+PRESENT_S: Final = 30.0
 SLOWER: Final = 0.75  # of the past's pace, or less
 STEADY: Final = 0.6  # the past itself must not vary more than this
 
@@ -39,19 +39,18 @@ def note(counter: Counter, steps: float, seconds: float) -> None:
     """Add an interval between two sightings to the counter's stretches; it began where the counter was last timed."""
     stretches = counter.stretches
     last = stretches[-1] if stretches else None
-    if last is None or (last.sightings >= STRETCH_SIGHTINGS and last.seconds >= STRETCH_S):
+    if last is None or last.seconds >= STRETCH_S:
         last = Stretch(value=counter.at_value, at=counter.at or 0.0)
         stretches.append(last)
         if len(stretches) > STRETCHES_MAX:
             del stretches[1]  # the first is kept longest: it is the past that the present is compared with
     last.steps += steps
     last.seconds += seconds
-    last.sightings += 1
 
 
 def slowdown(counter: Counter) -> Slowdown | None:
     """Return how much slower the counter has become, or None when nothing can be claimed."""
-    whole = [s for s in counter.stretches if s.sightings >= STRETCH_SIGHTINGS and s.seconds >= STRETCH_S]
+    whole = [s for s in counter.stretches if s.seconds >= STRETCH_S]
     if len(whole) < PAST_MIN + PRESENT_MIN:
         return None
     rates = [s.steps / s.seconds for s in whole]
@@ -64,6 +63,8 @@ def slowdown(counter: Counter) -> Slowdown | None:
     if best is None:
         return None
     present = whole[best:]
+    if sum(s.seconds for s in present) < PRESENT_S:
+        return None
     now = sum(s.steps for s in present) / sum(s.seconds for s in present)
     return Slowdown(median(rates[:best]), now, int(present[0].value), sum(s.seconds for s in present))
 

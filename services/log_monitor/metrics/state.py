@@ -18,13 +18,12 @@ ANNOUNCED_MAX: Final = 24
 
 @dataclass(slots=True)
 class Stretch:
-    """A stretch of a counter's way: from where and when, how many steps in how many seconds, over how many sightings."""
+    """A stretch of a counter's way: from where and when, how many steps in how many seconds."""
 
     value: float
     at: float
     steps: float = 0.0
     seconds: float = 0.0
-    sightings: int = 0
 
 
 @dataclass(slots=True)
