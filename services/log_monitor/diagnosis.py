@@ -148,7 +148,6 @@ def _facts(members: Sequence[MemberTrack], attempt: int) -> Facts:
         signal=first.signal,
         elapsed_s=first.ended_at - started if started is not None else None,
         cause=first.cause,
-        detail=first.detail,
     )
 
 

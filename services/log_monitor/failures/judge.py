@@ -64,7 +64,6 @@ class Facts:
     time_limit_s: float | None = None
     checkpoint_dir: str | None = None
     cause: ExitCause | None = None
-    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,10 +45,6 @@ def refined(found: Judgement, chosen: Candidate, facts: Facts, candidates: Seque
             return _whose_memory(found, chosen, candidates)
         case "SEGFAULT":
             return _again_and_again(found, chosen, facts)
-        case "INVALID_DEVICE" | "CODE_ERROR" | "CONFIG_ERROR" if _driver_before(chosen, candidates) is not None:
-            return found
-        case "NODE_FAILURE" | "IB_LINK" if found.node is None:
-            return found
         case category if category in _LOOSE_PATH_ERRORS:
             return _on_one_node_only(found, chosen, facts)
         case _:
@@ -145,10 +141,6 @@ def _again_and_again(found: Judgement, chosen: Candidate, facts: Facts) -> Judge
     if at_start and (facts.attempt >= STARTUP_ATTEMPTS or chosen.hit.count > STARTUP_ATTEMPTS):
         return replace(found, action=Action.DO_NOT_RETRY, confidence=0.75)
     return found
-
-
-def _driver_before(chosen: Candidate, candidates: Iterable[Candidate]) -> Candidate | None:
-    return next((c for c in candidates if c.rule.category == "GPU_DRIVER" and c.hit.order < chosen.hit.order), None)
 
 
 def _on_one_node_only(found: Judgement, chosen: Candidate, facts: Facts) -> Judgement:
