@@ -110,6 +110,8 @@ def _record(machine: Expressions, of: V, data: Record, name: str, args: list[V],
     rule = _RECORD.get(name)
     if rule is not None:
         return rule(machine, of, data, args, kwargs)
+    if name.startswith("get") and data.kind == "ini":
+        return _ini_get(data, args, kwargs)
     if name.startswith("get") and data.kind == "section" and args:
         found = data.entries.get(args[0].data)
         if found is None:

@@ -119,6 +119,9 @@ class Shell:
         for join_, command in zip(node.joins, node.commands[1:], strict=True):
             if join_ == "&&" and status is False:
                 continue
+            if join_ == "&&" and status is None and _is_test(node.commands[0]):
+                self._perhaps(command)
+                continue
             if join_ == "||" and status is not False:
                 if status is None:
                     self._perhaps(command)
@@ -459,6 +462,10 @@ _BUILTINS: Final = {
     "hostname": Shell.ignore, "scontrol": Shell.ignore, "kill": Shell.ignore, "pkill": Shell.ignore, "ls": Shell.ignore,
     "grep": Shell.ignore, "cat": Shell.ignore, "export": Shell.succeed, "tee": Shell.succeed, "]": Shell.ignore,
 }  # fmt: skip
+
+
+def _is_test(node: syntax.Node) -> bool:
+    return isinstance(node, syntax.Simple) and bool(node.words) and node.words[0].raw in ("[", "[[", "test")
 
 
 @dataclass(slots=True)

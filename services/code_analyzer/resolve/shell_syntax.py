@@ -328,11 +328,23 @@ class _Parser:
             node = maker()
             self._redirects(Simple(word.line))
             return node
+        if word.raw == "[[":
+            return self._double_test(word)
         after = self.words[self._at + 1 : self._at + 3]
         if [w.raw for w in after] == ["(", ")"] and re.fullmatch(r"[\w:.-]+", word.raw):
             self._at += 3
             return self._body_of(word.raw)
         return self._simple()
+
+    def _double_test(self, first: Word) -> Node:
+        """Read `[[ … ]]`, inside which `&&`, `||`, `<` and parentheses are words."""
+        command = Simple(first.line)
+        while (word := self._peek()) is not None and word.raw != "\n":
+            self._at += 1
+            command.words.append(word)
+            if word.raw == "]]":
+                break
+        return command
 
     def _function(self) -> Node:
         name = self.words[self._at].raw if self._peek() is not None else ""

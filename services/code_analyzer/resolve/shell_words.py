@@ -143,7 +143,7 @@ class Words:
             if found["flags"] == "#":
                 return str(len(values))
             star = name == "*" or (index or "") == "[*]"
-            return self._joined(_sliced(values, rest), quoted=quoted, star=star)
+            return self._joined(_sliced(values, rest, first=1 if name in ("@", "*") else 0), quoted=quoted, star=star)
         value = self._value(name, index)
         if found["flags"] == "!":
             inner = self.variables.get(value) if isinstance(value, str) else None
@@ -291,11 +291,11 @@ def _escaped(character: str, *, quoted: bool) -> str:
     return "\\" + character if quoted and character not in '"\\$`' else "\x03" + character
 
 
-def _sliced(values: list[str], rest: str) -> list[str]:
+def _sliced(values: list[str], rest: str, *, first: int) -> list[str]:
     found = re.fullmatch(r":\s*(-?\d+)(?::\s*(\d+))?", rest)
     if found is None:
         return values
-    start = max(0, int(found[1]) - 1) if int(found[1]) > 0 else 0
+    start = max(0, int(found[1]) - first)
     return values[start : start + int(found[2])] if found[2] else values[start:]
 
 
@@ -321,7 +321,7 @@ def _edited(value: str, rest: str, expand: Callable[[str], str]) -> str:
 
 def _stripped(value: str, pattern: str, *, end: bool, longest: bool) -> str:
     cuts = range(len(value) + 1)
-    order = reversed(cuts) if end != longest else cuts
+    order = cuts if longest else reversed(cuts)
     for cut in order:
         piece = value[cut:] if end else value[: len(value) - cut]
         if piece and fnmatchcase(piece, pattern):
