@@ -1,11 +1,12 @@
 """How far a source of advice is believed in a pool: what it said of jobs that have finished, against how long they ran.
 
-Each finished job is compared with 32 that finished before it, every 16th of them: jobs that end one after the other are alike where
-the policy orders by the very estimates that are judged. a_i is the mean, over the pairs, of +1 where the source put the two in
-the order of their run times, and -1 where it did not. tau is the mean of a_i over about the last 2,000 jobs (each weighs 1/2,000 less with
-every later one), n their weight. Of a source that knows nothing a_i has the mean 0 and at most the variance 1/9 + 1/32, so
+Each finished job is compared with 64 that finished before it, every 4th of them: jobs that end one after the other are alike where the
+policy orders by the very estimates that are judged. a_i is the mean, over the pairs, of +1 where the source put the two in the order of
+their run times, and -1 where it did not. tau is the mean of a_i over about the last 2,000 jobs (each weighs 1/2,000 less with every later
+one), n their weight. Of a source that knows nothing a_i has the mean 0 and the variance 1/9 + 1/64, and jobs that are compared with the
+same others share their luck, which makes that of the mean (1 + 4)/9 + 1/64 over n. So
 
-    w = clip(2 * (tau - 4 * sqrt((1/9 + 1/32) / n)), 0, 1), in tenths, rounded down
+    w = clip(2 * (tau - 4 * sqrt(((1 + 4)/9 + 1/64) / n)), 0, 1), in tenths, rounded down
 
 is 0 until a source has shown that it knows something, and falls back to 0 when it knows nothing any more.
 """
@@ -16,10 +17,11 @@ from dataclasses import dataclass, field
 from math import floor, sqrt
 from typing import Any, Final, Self
 
-COMPARED: Final = 32
+COMPARED: Final = 64
 REMEMBERED: Final = 2000.0
-EVERY: Final = 16
-_VARIANCE: Final = 1 / 9 + 1 / COMPARED
+EVERY: Final = 4
+COMPARED_MIN: Final = 16
+_VARIANCE: Final = (1 + EVERY) / 9 + 1 / COMPARED
 _DEVIATIONS: Final = 4.0
 _STEPS: Final = 10
 
@@ -46,7 +48,7 @@ class Trust:
             if len(self.recent) > COMPARED:
                 del self.recent[0]
         self.seen += 1
-        if not pairs:
+        if pairs < COMPARED_MIN:
             return False
         keep = 1.0 - 1.0 / REMEMBERED
         self.agreement = self.agreement * keep + agreed / pairs
