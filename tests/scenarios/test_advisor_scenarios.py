@@ -15,8 +15,10 @@ from schedmate.services.code_analyzer.settings import CodeAnalyzerSettings
 from schedmate.services.code_analyzer.wiring import build as code_analyzer
 from schedmate.services.history_estimator.settings import HistoryEstimatorSettings
 from schedmate.services.history_estimator.wiring import build as history_estimator
-from schedmate.services.log_monitor.formats import sight
-from schedmate.services.log_monitor.progress import Hints, Progress, fold, snapshot
+from schedmate.services.log_monitor.metrics.far import Hints, Snapshot, snapshot
+from schedmate.services.log_monitor.metrics.follow import Follower
+from schedmate.services.log_monitor.metrics.library import library
+from schedmate.services.log_monitor.metrics.state import Metrics
 from schedmate.services.log_monitor.settings import LogMonitorSettings
 from schedmate.services.log_monitor.wiring import build as log_monitor
 from tests.advice import START, Job, all_of, envelope, events_on, memory_bus, memory_store, publish, serving
@@ -34,38 +36,47 @@ def monitor(bus, store, **given):
 # --- BR-40 -----------------------------------------------------------------------------------------------------------
 
 
+FOLLOWER = Follower(library())
+
+
+def far_of(metrics: Metrics) -> Snapshot:
+    return snapshot(FOLLOWER.view(metrics), Hints())
+
+
 def bar(step: int, elapsed_s: int, left: str, rate: str) -> str:
     return f" 33%|###  | {step}/2400 [{elapsed_s // 60:02d}:{elapsed_s % 60:02d}<{left}, {rate}]"
 
 
 def test_wrong_eta_after_a_resume_is_our_own_from_the_third_observation_on():
-    progress = Progress()
-    fold(progress, sight("Resuming from checkpoint at step 800"), START)
+    progress = Metrics()
+    FOLLOWER.follow(progress, "Resuming from checkpoint at step 800", START)
     for number in range(1, 30):
         step, elapsed_s = 800 + 5 * number, 10 * number  # the truth: 0.5 steps a second
         printed = step / elapsed_s  # what the framework makes of it: all steps by the time since the resume
-        fold(progress, sight(bar(step, elapsed_s, "00:10", f"{printed:.2f}it/s")), START)
+        FOLLOWER.follow(progress, bar(step, elapsed_s, "00:10", f"{printed:.2f}it/s"), START)
         if number >= 3:
-            far = snapshot(progress, Hints())
+            far = far_of(progress)
             truth = (2400 - step) / 0.5
             assert far.eta_s == pytest.approx(truth, rel=0.2), f"after {number} observations"
 
 
 @pytest.mark.parametrize("left", ["-1:59:50", "?", "-1 day, 23:59:59", "nan", "inf"])
 def test_wrong_eta_strings_are_ignored(left):
-    progress = Progress()
+    progress = Metrics()
     for number in range(1, 6):
-        fold(progress, sight(bar(800 + 5 * number, 10 * number, left, "?it/s")), START)
-    far = snapshot(progress, Hints())
+        FOLLOWER.follow(progress, bar(800 + 5 * number, 10 * number, left, "?it/s"), START)
+    far = far_of(progress)
     assert (far.step, far.total_steps) == (825, 2400)
     assert far.eta_s == pytest.approx((2400 - 825) / 0.5, rel=0.2)
 
 
 def test_wrong_eta_a_bar_without_a_total_has_a_step_and_claims_no_end():
-    progress = Progress()
+    progress = Metrics()
     for number in range(1, 6):
-        fold(progress, sight(f"Training: |          | {25 + number}/? [00:{number:02d}<?,  1.00it/s, loss=2.7]"), START)
-    far = snapshot(progress, Hints())
+        FOLLOWER.follow(
+            progress, f"Training: |          | {25 + number}/? [00:{number:02d}<?,  1.00it/s, loss=2.7]", START
+        )
+    far = far_of(progress)
     assert (far.step, far.total_steps, far.fraction, far.eta_s) == (30, None, None, None)
 
 

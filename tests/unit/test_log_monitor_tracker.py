@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedmate.schemas.events import Action, Culpable, ExitCause, ProgressObserved
+from schedmate.schemas.events import Action, Culpable, ExitCause, ProgressObserved, RunSlowed
 from schedmate.services.log_monitor.failures.rules import load_rules
 from schedmate.services.log_monitor.node_faults import NodeFailure, NodeFaults
 from schedmate.services.log_monitor.tracker import Tracker, Tuning, members_of, settle
@@ -369,3 +369,31 @@ def test_the_tracks_of_a_job_from_an_older_version_of_the_program_are_read():
     stored = load_job(table, job.id)
     save_job(table, stored)
     assert load_job(table, job.id) == stored
+
+
+def test_a_run_that_slows_down_is_said_to_once_and_again_with_the_same_id_when_its_bytes_come_again():
+    job, table, offset, said = Job(), Table(), 0, []
+    chunks = []
+    for n in range(1, 320):
+        now = 2 * n if n < 160 else 320 + 5 * (n - 160)
+        chunks.append(
+            b"2025-03-04 %02d:%02d:%02d step %d/4000 loss 0.5\n" % (9 + now // 3600, now // 60 % 60, now % 60, n)
+        )
+    for number, content in enumerate(chunks):
+        events = apply(table, job.chunk(content, offset), at=START + number).events
+        slowed = [(i, e) for i, e in events if isinstance(e, RunSlowed)]
+        if slowed:
+            again = apply(table, job.chunk(content, offset), at=START + number).events
+            assert slowed == [(i, e) for i, e in again if isinstance(e, RunSlowed)]
+        said += slowed
+        offset += len(content)
+    assert [round(e.slowdown, 1) for _, e in said] == [2.5]
+    assert said[0][1].since_step == pytest.approx(160, abs=20)
+    assert said[0][1].steps_per_sec_before == pytest.approx(0.5)
+
+
+def test_the_jobs_command_gives_the_total_and_its_analysis_goes_before_it():
+    job, table = Job(fields={"command": ["python", "train.py", "--max-steps", "400"]}), Table()
+    apply(table, job.submitted())
+    (said,) = apply(table, job.chunk(b"step 100 loss 0.5\n")).events
+    assert (said[1].total_steps, said[1].fraction) == (400, 0.25)
