@@ -7,7 +7,7 @@ import pytest
 from schedmate.services.code_analyzer.analysis import Subject, analyze
 from schedmate.services.code_analyzer.resolve.files import Files
 from schedmate.services.code_analyzer.resolve.program import Program
-from schedmate.services.code_analyzer.resolve.values import plain
+from schedmate.services.code_analyzer.resolve.values import UNKNOWN, plain
 from schedmate.services.code_analyzer.source import Tree, bounded
 
 FILES = {
@@ -87,3 +87,27 @@ def test_a_launch_file_that_is_no_script_is_followed(name):
 def test_an_entry_that_starts_nothing_says_so(name, text):
     found = analyze(Subject(entry=name), bounded({} if text is None else {name: text.encode()}))
     assert "no command that starts a program we know was found" in found.partial_because
+
+
+@pytest.mark.parametrize(
+    ("program", "value"),
+    [
+        ("x = 'a'.partition('b')[0] + 'ab'.removesuffix('b')", "aa"), ("x = 'x'.join('ab')", "axb"), ("x = '{0:>4}'.format(3)", None), ("x = '{'.format(3)", None),
+        ("x = 'aXb'.replace('X', '-').count('-')", 1), ("x = [1, 1].count(1)", 2), ("x = [3].copy()", [3]), ("x = (5).bit_length()", 3),
+        ("from pathlib import Path\nx = str(Path('a/b.txt').with_suffix('.md'))", "a/b.md"), ("from pathlib import Path\nx = str(Path('a/b.txt').with_name('c'))", "a/c"),
+        ("from pathlib import Path\nx = str(Path('a').joinpath('b').resolve())", "a/b"), ("from pathlib import Path\nx = Path('c.json').exists()", True),
+        ("from pathlib import Path\nx = str(Path('a/b').parent)", "a"), ("from pathlib import Path\nwith Path('c.yaml').open() as f:\n    import yaml\n    x = yaml.safe_load(f)['a']['b']", 3),
+        ("d = {'a': 1, 'b': 2}\nx = [k for k in d.keys()] + [v for v in d.values()]", ["a", "b", 1, 2]), ("x = {k: v for k, v in {'a': 1}.items()}", {"a": 1}),
+        ("d = {'a': 1}\nx = {**d.copy(), 'b': 2}", {"a": 1, "b": 2}), ("d = {}\nx = d.pop('k', 4)", 4), ("x = {'a': 1}.get('a', 0)", 1), ("x = {}.get('k')", None),
+        ("from omegaconf import OmegaConf\nc = OmegaConf.merge({'a': {'b': 1}}, {'a': {'c': 2}})\nx = c.a.b + c.a.c", 3), ("from omegaconf import OmegaConf\nx = OmegaConf.to_container(OmegaConf.from_dotlist(['a.b=3']))['a']['b']", 3),
+        ("from mmengine import Config\nc = Config.fromfile('c.yaml')\nc.merge_from_dict({'a.b': 5})\nx = c.a.b", 5), ("from yacs.config import CfgNode\nc = CfgNode()\nc.a = CfgNode()\nc.a.b = 1\nc.merge_from_file('c.yaml')\nc.freeze()\nx = c.a.b", 3),
+        ("import argparse\nx = vars(argparse.Namespace(a=3))['a']", 3), ("import os\nx = os.environ.setdefault('K', '7')", "7"), ("import os\nx = os.environ.get('SLURM_X', 'none')", "none"),
+        ("from functools import partial\nx = partial(dict, a=1)", None), ("x = [n for n in open('gone')]", None), ("import torch\nx = torch.rand(3)[0]", None), ("x = 'a' * 10**9", None), ("x = 10 ** 10 ** 10", None),
+        ("x = 1 / 0", None), ("x = 'a' + 1", None), ("x = [][3]", None), ("x = int('n')", None), ("x = undefined_name", None), ("x = (lambda: (yield))()", None), ("x = max([])", None), ("x = {}['k']", None),
+    ],
+)  # fmt: skip
+def test_a_method_gives_what_python_gives_or_nothing(program, value):
+    machine = Program(Files(Tree(FILES | {"t.py": program.encode()})), program="t.py")
+    scope = machine.run("t.py")
+    got = plain(scope.names["x"]) if "x" in scope.names else UNKNOWN
+    assert (None if got is UNKNOWN else got) == value
