@@ -361,15 +361,10 @@ def _configurations(facts: Facts, words: list[Arg], machine: Program) -> Record:
             record = load(found, files)
         seen.add(found)
         if record is not None:
-            _shared(facts, record, key)
+            facts.configs.append(record)
             whole = merged(whole, record)
     hydra = _hydra(facts, words, machine) if not seen else None
     return hydra if hydra is not None else _environment_section(whole, words)
-
-
-def _shared(facts: Facts, record: Record, key: str) -> None:
-    facts.configs.append(record)
-    del key
 
 
 def _environment_section(whole: Record, words: list[Arg]) -> Record:

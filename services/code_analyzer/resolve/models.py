@@ -692,8 +692,6 @@ class Models:
             call = self.facts.call(pattern)
             if call is not None:
                 return Found(task, call.place, Basis.EXPLICIT, 0.85)
-        loss = self.facts.call(r"(mse_loss|MSELoss)$")
-        del loss
         return None
 
     def _refined(self, found: Found, dataset: Found | None) -> Found:
