@@ -33,6 +33,12 @@ def test_progress_is_read_from_the_labelled_logs(split, known, macro):
     assert found["invented"] < 0.03
 
 
+@pytest.mark.parametrize("split", ["dev", "own"])
+def test_a_model_that_answers_nonsense_changes_nothing(split):
+    told = evaluation().predictions(split, library(), garbage=True)
+    assert told == evaluation().predictions(split, library())
+
+
 @pytest.mark.slow
 def test_every_known_format_is_read_without_its_entry():
     scores = evaluation().left_out()

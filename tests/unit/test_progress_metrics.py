@@ -253,6 +253,8 @@ def test_a_proposed_pattern_is_adopted_only_if_lines_it_was_not_made_from_bear_i
     ):
         assert proposal.adopted({"pattern": pattern}, LINES) is None
     assert proposal.adopted({}, LINES) is None
+    assert proposal.adopted({"pattern": GOOD}, LINES[:14]) is None
+    assert proposal.adopted({"pattern": GOOD}, []) is None
     assert proposal.adopted({"pattern": GOOD}, [*LINES[:12], *reversed(LINES[12:])]) is None
 
 

@@ -106,6 +106,8 @@ def adopted(answer: Mapping[str, Any], lines: Sequence[str]) -> Proposal | None:
         return None
     proposal = Proposal(pattern)
     held_back = lines[SHOWN:]
+    if len(held_back) < HELD_BACK_MIN:
+        return None
     read = [numbers for numbers in map(proposal.read, held_back) if "step" in numbers]
     if len(read) < MATCHED_MIN * len(held_back) or not _behaves(read):
         return None
