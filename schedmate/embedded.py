@@ -13,6 +13,7 @@ from pydantic import Field
 
 from schedmate.infra.adapters import make_blobs, make_bus, make_llm, make_store
 from schedmate.infra.clock import SystemClock
+from schedmate.infra.llm.queue import ModelQueue, Urgency
 from schedmate.infra.service import Component, serve
 from schedmate.infra.settings import ServiceSettings, health_port_field, make_state_dir
 from schedmate.infra.setup import setup
@@ -67,9 +68,9 @@ def up_components(settings: UpSettings, parts: Parts) -> list[Component]:
     components: list[Component] = [
         build_ingest(ingest, blobs=parts.blobs, **shared),
         build_dispatcher(DispatcherSettings(**common, policy=settings.policy), **shared),
-        build_analyzer(CodeAnalyzerSettings(**common, read_workdirs=True), blobs=parts.blobs, **shared),
+        build_analyzer(CodeAnalyzerSettings(**common, read_workdirs=True), blobs=parts.blobs, llm=parts.llm, **shared),
         build_estimator(HistoryEstimatorSettings(**common), **shared),
-        build_monitor(LogMonitorSettings(**common), **shared),
+        build_monitor(LogMonitorSettings(**common), llm=parts.llm.at(Urgency.FAILED_RUN), **shared),
     ]
     for number in range(settings.nodes):
         node = f"n{number + 1}"
@@ -110,7 +111,7 @@ class Parts:
         self.bus = make_bus(settings, self.clock)
         self.store = make_store(settings)
         self.blobs = make_blobs(settings, self.clock)
-        self.llm = make_llm(settings)
+        self.llm = ModelQueue(make_llm(settings), self.clock)  # one queue: whoever waits for an answer goes first
 
     async def start(self, stack: AsyncExitStack) -> None:
         """Start each and have the stack stop it."""

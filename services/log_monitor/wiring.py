@@ -12,6 +12,7 @@ from schedmate.infra.bus.port import EventBus
 from schedmate.infra.clock import Clock, Random, SystemClock, SystemRandom
 from schedmate.infra.group_service import Adapter, GroupService, Stream
 from schedmate.infra.llm.port import LanguageModel
+from schedmate.infra.llm.queue import ModelQueue, Urgency
 from schedmate.infra.runner import GroupRunner
 from schedmate.infra.settings import SettingsError
 from schedmate.infra.store.port import Store
@@ -60,7 +61,9 @@ def build(
         store = make_store(settings)
         owned.append(store)
     pool = work_pool or WorkPool(settings.work_processes)
-    model = llm or make_llm(settings)
+    queue = ModelQueue(make_llm(settings), clock) if llm is None else None
+    model = queue.at(Urgency.FAILED_RUN) if queue is not None else llm
+    assert model is not None
     parts = _Parts(settings, bus, store, clock, pool, model)
     random = random or SystemRandom()
     stream = parts.faust(random) if _is_faust(settings) else parts.runner(random)
@@ -68,8 +71,8 @@ def build(
     async def close_own() -> None:
         if work_pool is None:
             await pool.close()
-        if llm is None:
-            await model.stop()
+        if queue is not None:
+            await queue.stop()
 
     return GroupService(
         NAME,
