@@ -1,6 +1,6 @@
 """A run without an end of its own: it goes on until it is told to stop, and then stops in order.
 
-    python endless.py
+python endless.py
 """
 
 import signal

@@ -30,7 +30,10 @@ def main() -> None:
     args = parser.parse_args()
     rank, nodes = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
     address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    print(f"member {rank} of {nodes}, world size {os.environ['WORLD_SIZE']}, GPUs {os.environ['CUDA_VISIBLE_DEVICES']}", flush=True)
+    print(
+        f"member {rank} of {nodes}, world size {os.environ['WORLD_SIZE']}, GPUs {os.environ['CUDA_VISIBLE_DEVICES']}",
+        flush=True,
+    )
     value = float(rank + 1)
     if rank == 0:
         with socket.create_server(address) as server:

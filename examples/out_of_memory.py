@@ -1,6 +1,6 @@
 """A run that asks for more GPU memory than there is: it ends with PyTorch's own words for that. A retry would not help.
 
-    python out_of_memory.py --batch-size 4096
+python out_of_memory.py --batch-size 4096
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """k-means on random points, with a progress bar in the manner of tqdm: redrawn in place with carriage returns.
 
-    python train_bar.py --steps 40
+python train_bar.py --steps 40
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """A perceptron that learns a majority vote; prints a summary an epoch, keeps checkpoints and can resume from one.
 
-    python train_epochs.py --epochs 6 [--resume FILE]
+python train_epochs.py --epochs 6 [--resume FILE]
 """
 
 import argparse

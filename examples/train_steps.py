@@ -1,6 +1,6 @@
 """A small linear regression by stochastic gradient descent; prints one line a step, as plain training scripts do.
 
-    python train_steps.py --max-steps 60 --batch-size 32 --lr 0.05
+python train_steps.py --max-steps 60 --batch-size 32 --lr 0.05
 """
 
 import argparse
