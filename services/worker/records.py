@@ -60,6 +60,7 @@ class Records:
         self._directory = directory
         self._lock = FileLock(directory / "worker.lock")
         self._journal = AppendedLines(directory / "journal.jsonl")
+        self._ended: set[MemberKey] = set()  # their end is in the journal
 
     def open(self) -> Kept:
         """Take the lock and read everything. Raises RecordsError."""
@@ -73,6 +74,7 @@ class Records:
             ) from error
         try:
             history = journal.fold(self._journal.open())
+            self._ended = set(history.ended)
             return Kept(self._read_node(), history, self._read_members())
         except (journal.JournalError, ValidationError, ValueError) as error:
             self.close()
@@ -104,8 +106,13 @@ class Records:
         self.save_member(member)
 
     def journal_end(self, member: Member, at: float) -> None:
-        """Journal an end, then write it to the member's file."""
-        self._journal.append(journal.ended_line(member, at=at))
+        """Journal an end, then write it to the member's file.
+
+        A worker that was killed between the two finds the end again; it stands in the journal once all the same.
+        """
+        if member.key not in self._ended:
+            self._journal.append(journal.ended_line(member, at=at))
+            self._ended.add(member.key)
         self.save_member(member)
 
     def journal_refusal(self, assigned: MemberAssigned, at: float, session: int) -> None:

@@ -213,6 +213,26 @@ async def test_an_exit_code_is_not_lost_while_nobody_watches(tmp_path: Path) -> 
     assert check_directories([tmp_path]).violations == []
 
 
+async def test_an_end_stands_in_the_journal_once_though_the_worker_died_before_it_wrote_its_file(
+    tmp_path: Path,
+) -> None:
+    async with bench_on(tmp_path) as bench:
+        go = tmp_path / "go"
+        key = await bench.assign(spec("sh", "-c", f"while [ ! -e {go} ]; do sleep 0.02; done; exit 3"))
+        await bench.started(key)
+        file = next(tmp_path.rglob(f"members/{key}.json"))
+        before = file.read_bytes()
+        go.touch()
+        await bench.exited(key)
+        await bench.kill()
+        file.write_bytes(before)  # as a kill between the journal's line and the member's file leaves it
+        bench.bus.recreate("schedmate.runs")
+        await bench.start()
+        exited = await bench.exited(key)
+        assert (exited.cause, exited.exit_code) == ("exited", 3)
+    assert check_directories([tmp_path]).violations == []
+
+
 async def test_an_end_that_was_never_acknowledged_is_told_after_the_restart(tmp_path: Path) -> None:
     async with bench_on(tmp_path) as bench:
         key = await bench.assign(spec("sh", "-c", "exit 7"))
