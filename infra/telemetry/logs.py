@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, MutableMapping
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, Literal, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, WrappedLogger
@@ -26,13 +26,26 @@ _NOISY: Final = {
 }
 
 
+class _StandardError:
+    """Standard error as it is when something is written: whoever runs us in his own process may replace it."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
+
+
 def setup_logging(
     level: str = "info",
     format: Literal["json", "console"] = "json",  # noqa: A002 - the setting's name
     stream: TextIO | None = None,
 ) -> None:
     """Send structlog's and the standard library's logs through one chain to one stream (standard error)."""
-    sink = sys.stderr if stream is None else stream
+    sink: TextIO = cast("TextIO", _StandardError()) if stream is None else stream
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
