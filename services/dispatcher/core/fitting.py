@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from schedmate.services.dispatcher.core.capacity import Group
-from schedmate.services.dispatcher.core.policy import BestFit
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
 FITS, NO_ROOM, AT_LIMIT, NEVER = "fits", "no-room", "at-limit", "never"
-
-_PLACER: Final = BestFit()
 
 
 def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
@@ -22,7 +17,7 @@ def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
         could = capacity.could_hold(job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib)
         return (NO_ROOM if could else NEVER), None
     avoid = avoided(state, job)
-    groups = _PLACER.place(capacity, job, avoid)
+    groups = state.policy.placer.place(state, job, avoid)
     if groups is not None:
         return FITS, groups
     if capacity.could_hold(job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib):
@@ -32,7 +27,7 @@ def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
 
 def place_avoiding(state: PoolState, job: Job, reserved: frozenset[str]) -> list[Group] | None:
     """Return where the job fits beside reserved nodes."""
-    return _PLACER.place(state.capacity, job, avoided(state, job) | reserved)
+    return state.policy.placer.place(state, job, avoided(state, job) | reserved)
 
 
 def at_limit(state: PoolState, job: Job) -> bool:

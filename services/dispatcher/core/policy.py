@@ -1,4 +1,4 @@
-"""Seams of the scheduler: a `Policy` orders the waiting jobs, a `Placer` chooses the GPUs."""
+"""The seam of the scheduler: a `Policy` orders the waiting jobs, and names the `Placer` that chooses their GPUs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Protocol
 
 from schedmate.services.dispatcher.core import policies as policy_modules
-from schedmate.services.dispatcher.core.capacity import Capacity, Group
+from schedmate.services.dispatcher.core.placement import Placer
 from schedmate.services.dispatcher.core.queue import Key
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class Policy(Protocol):
     """May later jobs go before the first one that does not fit, where they do not delay it (core/backfill.py)?"""
     preempts: bool
     """Does a waiting job take the GPUs of those that the policy ranks behind it (core/margin.py)?"""
+    placer: Placer
+    """Where jobs go (core/placement.py)."""
 
     def key(self, job: Job, state: PoolState) -> Key:
         """Return the job's place in the order, lowest first. The last part is the arrival number: keys are unique."""
@@ -44,52 +46,6 @@ class Policy(Protocol):
     def gives_way(self, held_key: Key, job: Job, state: PoolState) -> bool:
         """Tell whether a holder of this rank gives way to the waiting job now; who does, does so with every higher rank."""
         ...
-
-
-class Placer(Protocol):
-    """Chooses groups for the members of a gang, all or none."""
-
-    def place(self, capacity: Capacity, job: Job, avoid: frozenset[str]) -> list[Group] | None:
-        """Return one group a member, in the order of members, or None when the gang does not fit now."""
-        ...
-
-
-class BestFit:
-    """Each member goes to the node with the fewest free GPUs that are enough, the first in order on a tie.
-
-    A gang stays within one GPU type. With several memory sizes the smallest sufficient class is tried first only through
-    the number of free GPUs: least left over wins.
-    """
-
-    def place(self, capacity: Capacity, job: Job, avoid: frozenset[str]) -> list[Group] | None:
-        """Return one group a member, or None."""
-        classes = capacity.classes_for(job.gpu_type, job.gpu_memory_mib)
-        if job.nodes == 0:
-            return next((found for c in classes if (found := capacity.pack(c, job.gpus, avoid)) is not None), None)
-        if job.nodes == 1 and not avoid:
-            best: Group | None = None
-            for gpu_class in classes:
-                group = capacity.best(gpu_class, job.gpus)
-                if group is not None and (
-                    best is None or (len(group.free), group.order) < (len(best.free), best.order)
-                ):
-                    best = group
-            return [best] if best is not None else None
-        for kind in sorted({c[0] for c in classes}):
-            candidates = [
-                group
-                for gpu_class in classes
-                if gpu_class[0] == kind
-                for group in capacity.groups_with(gpu_class, job.gpus)
-                if group.node not in avoid
-            ]
-            candidates.sort(key=lambda g: (len(g.free), g.order))
-            chosen: dict[str, Group] = {}
-            for group in candidates:
-                chosen.setdefault(group.node, group)
-                if len(chosen) == job.nodes:
-                    return sorted(chosen.values(), key=lambda g: g.order)
-        return None
 
 
 class UnknownPolicyError(ValueError):

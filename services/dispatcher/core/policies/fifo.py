@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from schedmate.services.dispatcher.core.placement import BestFit, Placer
 from schedmate.services.dispatcher.core.queue import Key
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
@@ -19,6 +20,7 @@ class Fifo:
     level_gpu_s: float | None = None
     preempts = False
     backfills = False
+    placer: Placer = BestFit()
 
     def key(self, job: Job, state: PoolState) -> Key:  # noqa: ARG002 - the protocol's signature
         """Priority class first, then the time of submission, then the arrival."""
