@@ -20,6 +20,7 @@ from schedmate.services.log_monitor.failures.rules import load_rules
 from schedmate.services.log_monitor.failures.similar import load_library
 
 CORPUS = Path(__file__).resolve().parent.parent / "tests" / "corpora" / "failures"
+SPLITS = ("dev", "own", "later")
 GARBAGE: tuple[Mapping[str, Any], ...] = (
     {"category": "GPU_LOST", "n": 1, "quote": "a line that is not there"},
     {"category": "CORDON_EVERYTHING", "n": 1, "quote": ""},
@@ -78,7 +79,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="name what is wrong")
     given = parser.parse_args()
     answers = GARBAGE if given.garbage else ()
-    for split in ("dev", "own"):
+    for split in SPLITS:
         for lenient in (True, False):
             summary, rows = scores(split, lenient=lenient, answers=answers)
             told = "  ".join(f"{field} {good}/{total}" for field, (good, total) in summary["counts"].items())

@@ -27,7 +27,7 @@ def predictions(split: str) -> list[str]:
 
 def main() -> int:
     """Print the scores of both sets."""
-    for split in ("dev", "own"):
+    for split in ("dev", "own", "later"):
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             file.write("\n".join(predictions(split)))
             file.flush()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Score failure-diagnosis predictions.  Pure standard library.
 
-usage: score.py PRED.jsonl [--split dev|own|all] [--lenient] [--verbose] [--json]
+usage: score.py PRED.jsonl [--split dev|own|later|all] [--lenient] [--verbose] [--json]
 
 One JSON object a line:
  {"id": "FD01", "category": "GPU_OOM", "culpable": "user_config", "action": "retry_with_changes",
@@ -15,7 +15,7 @@ FIELDS = ["category", "culpable", "action", "evidence", "node", "resume_from"]
 
 def load_labels(split):
     out = {}
-    for sp in (["dev", "own"] if split == "all" else [split]):
+    for sp in (["dev", "own", "later"] if split == "all" else [split]):
         for p in sorted(glob.glob(os.path.join(HERE, sp, "*", "label.json"))):
             with open(p, encoding="utf-8") as fh: d = json.load(fh)
             out[d["id"]] = d
@@ -94,7 +94,7 @@ def summarise(labels, preds, lenient):
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("pred"); ap.add_argument("--split", default="all", choices=["dev", "own", "all"])
+    ap.add_argument("pred"); ap.add_argument("--split", default="all", choices=["dev", "own", "later", "all"])
     ap.add_argument("--lenient", action="store_true"); ap.add_argument("--verbose", action="store_true"); ap.add_argument("--json", action="store_true")
     a = ap.parse_args()
     labels, preds = load_labels(a.split), load_preds(a.pred)

@@ -714,16 +714,21 @@ def main():
                  caffe, darknet, icefall, opennmt, marian, flair, spacy, fastai, vllm, access_log, transcribe, ranks_short, rich_bar, french, alive, drift, snakemake, petsc, keras3, mnist, imagenet,
                  torchtune, mlx, deepmd, stylegan, resume_drop, epochs_words):
         make()
-    target = os.path.join(HERE, "own")
+    write("own", "PO")
+
+
+def write(split, prefix):
+    """Write the cases made so far as one set."""
+    target = os.path.join(HERE, split)
     shutil.rmtree(target, ignore_errors=True)
     for number, log in enumerate(CASES, 1):
         assert len(log.cuts) == 3, log.slug
-        cid = f"PO{number:02d}"
+        cid = f"{prefix}{number:02d}"
         folder = os.path.join(target, cid)
         os.makedirs(folder)
         with open(os.path.join(folder, "stdout.log"), "wb") as fh: fh.write(log.raw)
         with open(os.path.join(folder, "job.json"), "w", encoding="utf-8") as fh: json.dump({"command": log.command, "gpus": log.gpus, "nodes": log.nodes}, fh, ensure_ascii=False, indent=1); fh.write("\n")
-        label = {"id": cid, "split": "own", "slug": log.slug, "framework": log.framework, "cuts": log.cuts, "source": [], "difficulty": log.difficulty}
+        label = {"id": cid, "split": split, "slug": log.slug, "framework": log.framework, "cuts": log.cuts, "source": [], "difficulty": log.difficulty}
         with open(os.path.join(folder, "label.json"), "w", encoding="utf-8") as fh: json.dump(label, fh, ensure_ascii=False, indent=1); fh.write("\n")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Score log-progress predictions.  Pure standard library.
 
-usage: score.py PRED.jsonl [--split dev|own|heldout|all] [--strict] [--verbose] [--json]
+usage: score.py PRED.jsonl [--split dev|own|later|heldout|all] [--strict] [--verbose] [--json]
 
 One JSON object per case and cut point:
  {"id": "PD01", "cut": "cut1", "step": 21, "total_steps": 1404, "epoch": 0.04, "total_epochs": 3,
@@ -22,7 +22,7 @@ PHASE = {"training": "train", "validation": "eval", "valid": "eval", "val": "eva
 
 def load_labels(split):
     out = {}
-    for sp in (["dev", "own"] if split == "all" else [split]):
+    for sp in (["dev", "own", "later"] if split == "all" else [split]):
         for p in sorted(glob.glob(os.path.join(HERE, sp, "*", "label.json"))):
             with open(p, encoding="utf-8") as fh: d = json.load(fh)
             out[d["id"]] = d
@@ -76,7 +76,7 @@ def score_cut(cut, pred, strict):
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("pred"); ap.add_argument("--split", default="all", choices=["dev", "own", "heldout", "all"])
+    ap.add_argument("pred"); ap.add_argument("--split", default="all", choices=["dev", "own", "later", "heldout", "all"])
     ap.add_argument("--strict", action="store_true"); ap.add_argument("--verbose", action="store_true"); ap.add_argument("--json", action="store_true")
     a = ap.parse_args()
     labels, preds = load_labels(a.split), load_preds(a.pred)

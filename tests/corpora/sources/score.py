@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Score job-source metadata predictions.  Pure standard library.
 
-usage: score.py PRED.jsonl [--split dev|own|all] [--strict] [--verbose] [--json]
+usage: score.py PRED.jsonl [--split dev|own|later|all] [--strict] [--verbose] [--json]
 
 One JSON object a case: {"id": "SD01", "fields": {"framework": "transformers", "nodes": 4, ...}}
 (fields may also lie at the top level).  A field left out or null means "not determinable".
@@ -19,7 +19,7 @@ BOOL = {"grad_checkpointing", "saves_checkpoints", "resume_supported"}
 
 def load_labels(split):
     out = {}
-    for sp in (["dev", "own"] if split == "all" else [split]):
+    for sp in (["dev", "own", "later"] if split == "all" else [split]):
         for p in sorted(glob.glob(os.path.join(HERE, sp, "*", "label.json"))):
             with open(p, encoding="utf-8") as fh: d = json.load(fh)
             out[d["id"]] = d
@@ -74,7 +74,7 @@ def same(f, p, t, strict):
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("pred"); ap.add_argument("--split", default="all", choices=["dev", "own", "all"])
+    ap.add_argument("pred"); ap.add_argument("--split", default="all", choices=["dev", "own", "later", "all"])
     ap.add_argument("--strict", action="store_true"); ap.add_argument("--verbose", action="store_true"); ap.add_argument("--json", action="store_true")
     a = ap.parse_args()
     labels, preds = load_labels(a.split), load_preds(a.pred)
