@@ -5,7 +5,7 @@ The first run over them, before anything was changed, is the honest figure (docs
 """
 import json, math
 import make_own
-from make_own import CASES, Log, bar
+from make_own import CASES, Log
 
 
 def loguru():
