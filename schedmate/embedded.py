@@ -13,6 +13,7 @@ from pydantic import Field
 
 from schedmate.infra.adapters import make_blobs, make_bus, make_llm, make_store
 from schedmate.infra.clock import SystemClock
+from schedmate.infra.health import StartError
 from schedmate.infra.llm.queue import ModelQueue, Urgency
 from schedmate.infra.service import Component, serve
 from schedmate.infra.settings import ServiceSettings, health_port_field, make_state_dir
@@ -133,7 +134,11 @@ async def run_up(
     make_state_dir(settings)
     async with AsyncExitStack() as stack:
         parts = Parts(settings)
-        await parts.start(stack)
+        try:
+            async with asyncio.timeout(settings.start_timeout_s):
+                await parts.start(stack)
+        except TimeoutError as error:
+            raise StartError(f"the bus or the store did not start within {settings.start_timeout_s:g} s") from error
         components = up_components(settings, parts)
         if on_components is not None:
             on_components(components)

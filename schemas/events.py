@@ -41,7 +41,10 @@ class Event(Frozen):
 
 
 class JobRequested(Event):
-    """A platform asks for a job through the bus instead of HTTP; `request_id` is its idempotency key."""
+    """A platform asks for a job through the bus instead of HTTP; `request_id` is its idempotency key.
+
+    Where tenants have tokens, the tenant's goes in the record's header `schedmate-token`.
+    """
 
     NAME = "job.requested"
     TOPIC = "schedmate.requests"

@@ -177,7 +177,9 @@ def test_the_program_starts_with_no_signal_blocked_or_ignored_and_no_foreign_fil
     )
     ended(processes)
     blocked, ignored, files = spool(processes).decode().splitlines()
-    assert (int(blocked, 16), int(ignored, 16)) == (0, 0)
+    # Signals 32 and 33 are the C library's own: nobody may set them, and the posix_spawn of some versions (make's) leaves them ignored.
+    settable = sum(1 << (number - 1) for number in signal.valid_signals())
+    assert (int(blocked, 16), int(ignored, 16) & settable) == (0, 0)
     assert set(files.split()) <= {"0", "1", "2", "3"}  # 3 is ls's own
 
 
