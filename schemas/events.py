@@ -261,6 +261,22 @@ class ProgressObserved(Event):
     loss: float | None = None
 
 
+class ProgressObservedV2(ProgressObserved):
+    """How far a run is, with the interval that its remaining time lies in.
+
+    A reader that does not ask for the interval reads it as the version before; `of` reads the version before as this one.
+    """
+
+    VERSION = 2
+    eta_low_s: float | None = None
+    eta_high_s: float | None = None
+
+    @classmethod
+    def of(cls, event: ProgressObserved) -> ProgressObservedV2:
+        """Return an event of either version as one of this: of the version before, the interval is unknown."""
+        return event if isinstance(event, cls) else cls.model_validate(event.model_dump())
+
+
 class RunSlowed(Event):
     """A run is slower than its own past (interference, or a sick device), read from its log up to `log_offset`; or no longer."""
 
@@ -781,7 +797,7 @@ class DeadLettered(Event):
 
 EVENTS: Final[tuple[type[Event], ...]] = (
     JobRequested, JobSubmitted, JobCancelRequested, NodeDrainRequested, NodeUndrainRequested, NodeCordonRequested,
-    NodeDeathDeclared, CallAudited, JobAnalyzed, RunTimeEstimated, ProgressObserved, RunSlowed, RunDiagnosed, JobQueued, JobRejected,
+    NodeDeathDeclared, CallAudited, JobAnalyzed, RunTimeEstimated, ProgressObserved, ProgressObservedV2, RunSlowed, RunDiagnosed, JobQueued, JobRejected,
     JobAssigned, JobStarted, JobStopping, JobReachabilityChanged, JobDiagnosing, JobRequeued, JobSucceeded, JobFailed, JobCancelled, NodeCordoned,
     NodeDrained, NodeUncordoned, NodeLost, NodeJoined, NodeUnreachable, MemberAssigned, MemberStopOrdered, MemberReleased, JobReasoned, RunStarted,
     RunExited, RunRefused, NodeReported, NodeFaultObserved, LogChunked, DeadLettered,

@@ -62,6 +62,8 @@ MEANINGS: Final[dict[str, str]] = {
     "fraction": "Part of the work that is done, 0 to 1.",
     "steps_per_sec": "Speed of late, steps a second.",
     "eta_s": "Remaining time, seconds, as of this event.",
+    "eta_low_s": "Least of the interval of the remaining time, seconds; null when it cannot be told.",
+    "eta_high_s": "Most of the interval of the remaining time, seconds; null when it cannot be told.",
     "phase": "What the job is doing.",
     "loss": "The last loss that the log tells of.",
     # diagnoses

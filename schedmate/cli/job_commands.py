@@ -273,6 +273,7 @@ def _show(job: JobView) -> None:
         ),
         ("placed", f"{rendering.node_words(job)}: {job.why_there}" if job.why_there else None),
         ("progress", rendering.progress_words(job) if job.progress is not None else None),
+        ("left", words if (words := rendering.left_words(job)) != "-" else None),
         ("unblocks", job.unblocks.text if job.unblocks is not None and job.state not in TERMINAL else None),
         ("diagnosis", _diagnosis_words(job)),
         ("to do", job.proposed_change),

@@ -109,6 +109,18 @@ def progress_words(job: JobView) -> str:
     return told.phase or "-"
 
 
+def left_words(job: JobView) -> str:
+    """Return how long a running job will go on, with the interval where that is more than a rounding."""
+    told = job.progress
+    if told is None or told.attempt != job.attempt or told.eta_s is None or job.state != "RUNNING":
+        return "-"
+    left = duration(told.eta_s)
+    if told.eta_low_s is None or told.eta_high_s is None:
+        return left
+    low, high = duration(told.eta_low_s), duration(told.eta_high_s)
+    return left if low == high else f"{left} ({low}-{high})"
+
+
 def gpu_words(job: JobView) -> str:
     """Return what a job asks for."""
     return f"{job.nodes}x{job.gpus}" if job.nodes > 1 else str(job.gpus)
@@ -125,7 +137,6 @@ def jobs_table(jobs: Iterable[JobView], *, title: str | None = None) -> Table:
     for name in ("JOB", "NAME", "STATE", "GPUS", "NODES", "WAIT", "RUN", "PROGRESS", "LEFT", "REASON"):
         table.add_column(name, overflow="ellipsis", no_wrap=True)  # one line a job; `why` tells it all
     for job in jobs:
-        left = job.progress.eta_s if job.progress is not None and job.state == "RUNNING" else None
         table.add_row(
             cell(job.job_id[:8]),
             cell(job.name),
@@ -135,7 +146,7 @@ def jobs_table(jobs: Iterable[JobView], *, title: str | None = None) -> Table:
             cell(duration(job.wait_s)),
             cell(duration(job.run_s)),
             cell(progress_words(job)),
-            cell(duration(left) if left is not None else "-"),
+            cell(left_words(job)),
             cell(job.detail or job.reason),
         )
     return table

@@ -16,6 +16,7 @@ from schedmate.schemas.events import (
     NodeReported,
     NodeUndrainRequested,
     ProgressObserved,
+    ProgressObservedV2,
     RunDiagnosed,
     RunExited,
     RunRefused,
@@ -102,8 +103,12 @@ def _estimate(envelope: Envelope[Any]) -> i.Input | None:
 
 
 def _progress(envelope: Envelope[Any]) -> i.Input | None:
-    event: ProgressObserved = envelope.event
-    return i.ProgressArrived(event.job_id, event.attempt, event.eta_s) if event.eta_s is not None else None
+    event = ProgressObservedV2.of(envelope.event)
+    if event.eta_s is None:
+        return None
+    low_s, high_s = event.eta_low_s, event.eta_high_s
+    within_s = max(0.0, (high_s - low_s) / 2) if low_s is not None and high_s is not None else 0.0
+    return i.ProgressArrived(event.job_id, event.attempt, event.eta_s, within_s)
 
 
 def _diagnosis(envelope: Envelope[Any]) -> i.Input:
@@ -203,6 +208,7 @@ _CONVERT: Final[dict[type[Event], Callable[[Envelope[Any]], i.Input | None]]] = 
     NodeDeathDeclared: _node_command("dead"),
     RunTimeEstimated: _estimate,
     ProgressObserved: _progress,
+    ProgressObservedV2: _progress,
     RunDiagnosed: _diagnosis,
     RunStarted: _started,
     RunExited: _exited,

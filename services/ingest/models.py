@@ -50,6 +50,8 @@ class ProgressView(Answer):
     fraction: float | None = None
     steps_per_sec: float | None = None
     eta_s: float | None = None
+    eta_low_s: float | None = None
+    eta_high_s: float | None = None
     phase: str | None = None
     loss: float | None = None
 

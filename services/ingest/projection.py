@@ -22,6 +22,7 @@ from schedmate.schemas.events import (
     JobReasoned,
     JobSubmitted,
     ProgressObserved,
+    ProgressObservedV2,
     RunDiagnosed,
     RunExited,
     RunRefused,
@@ -206,7 +207,7 @@ def _progressed(view: View, event: ProgressObserved, envelope: Envelope[Event]) 
     rank = (event.attempt, -event.member, event.log_offset)
     if known is not None and rank <= (known["attempt"], -known["member"], known["log_offset"]):
         return view
-    seen = event.model_dump(mode="json", exclude={"job_id", "pool", "run_id"})
+    seen = ProgressObservedV2.of(event).model_dump(mode="json", exclude={"job_id", "pool", "run_id"})
     return {**view, "progress": {**seen, "at": envelope.time}}
 
 
@@ -285,6 +286,7 @@ _FOLDS: Final[dict[type[Event], Callable[[View, Any, Envelope[Event]], View]]] =
     RunTimeEstimated: _estimated,
     JobAnalyzed: _analyzed,
     ProgressObserved: _progressed,
+    ProgressObservedV2: _progressed,
     RunDiagnosed: _diagnosed,
     RunStarted: _run_started,
     RunExited: _run_exited,

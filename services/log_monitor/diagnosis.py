@@ -6,7 +6,7 @@ A cordon needs the node's own side, or runs of two tenants that met the same fau
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from schedmate.schemas.events import Action, Culpable, Evidence, ExitCause, NodeFaultObserved
@@ -42,10 +42,19 @@ class Verdict:
     judged: Judgement | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is known of a run from its job: which attempt it was, its time limit, where it keeps checkpoints."""
+
+    attempt: int = 1
+    time_limit_s: float | None = None
+    checkpoint_dir: str | None = None
+
+
 def diagnose(
     members: Sequence[MemberTrack],
     *,
-    attempt: int,
+    asked: Asked,
     rules: Rules,
     faults: NodeFaults,
     failures: Callable[[str], Sequence[NodeFailure]],
@@ -57,7 +66,7 @@ def diagnose(
     """Return the verdict on a run of which at least one member ended badly."""
     logs = log_sources(members, rules)
     similar = similar or load_library().nearest
-    facts = _facts(members, attempt)
+    facts = _facts(members, asked)
     found = judge(logs, facts, rules, similar)
     nodes = _of_nodes(members, rules, faults)
     if nodes and _leaves_room_for_the_node(found):
@@ -134,16 +143,18 @@ def _of_fault(fault: NodeFaultObserved, member: int, rules: Rules) -> Source | N
     return Source(f"{fault.origin}_{fault.node}.log", kind, digest, fault.node, member, fault.at)
 
 
-def _facts(members: Sequence[MemberTrack], attempt: int) -> Facts:
+def _facts(members: Sequence[MemberTrack], asked: Asked) -> Facts:
     ended = [(t.exit.ended_at, t.member, t.exit) for t in members if t.exit is not None and t.exit.bad]
     nodes = tuple(dict.fromkeys(track.node for track in members))
+    known = Facts(
+        nodes=nodes, attempt=asked.attempt, time_limit_s=asked.time_limit_s, checkpoint_dir=asked.checkpoint_dir
+    )
     if not ended:
-        return Facts(nodes=nodes, attempt=attempt)
+        return known
     first = min(ended, key=lambda e: e[:2])[2]
     started = first.started_at
-    return Facts(
-        nodes=nodes,
-        attempt=attempt,
+    return replace(
+        known,
         exit_code=first.exit_code,
         signal=first.signal,
         elapsed_s=first.ended_at - started if started is not None else None,

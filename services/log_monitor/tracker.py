@@ -18,12 +18,12 @@ from schedmate.schemas.events import (
     JobSubmitted,
     LogChunked,
     Phase,
-    ProgressObserved,
+    ProgressObservedV2,
     RunDiagnosed,
     RunExited,
     RunSlowed,
 )
-from schedmate.services.log_monitor.diagnosis import Verdict, diagnose
+from schedmate.services.log_monitor.diagnosis import Asked, Verdict, diagnose
 from schedmate.services.log_monitor.failures.judge import Similar
 from schedmate.services.log_monitor.failures.rules import Rules
 from schedmate.services.log_monitor.lines import Line, flush, push
@@ -133,7 +133,7 @@ class Tracker:
             return Closed(None, None)
         verdict = diagnose(
             members,
-            attempt=attempt,
+            asked=Asked(attempt, job.time_limit_s, job.checkpoint_dir),
             rules=self._rules,
             faults=faults,
             failures=failures,
@@ -155,6 +155,7 @@ class Tracker:
         job.tenant, job.members, job.touched_at = event.spec.tenant, event.spec.nodes, now
         command = " ".join(event.spec.command or ()) or event.spec.script or ""
         job.told = hints_of(command, gpus=event.spec.gpus, nodes=event.spec.nodes)
+        job.time_limit_s, job.checkpoint_dir = event.spec.time_limit_s, event.spec.checkpoint_dir
         for run in job.runs.values():
             self._check_ready(job, run, now, None)
         save_job(table, job)
@@ -341,7 +342,7 @@ def diagnosis_id(run_id: str) -> str:
 
 def _progress_event(job: JobTrack, track: MemberTrack, far: Snapshot) -> tuple[str, Event]:
     offset = track.feed.offset
-    event = ProgressObserved(
+    event = ProgressObservedV2(
         job_id=job.job_id,
         pool=job.pool,
         run_id=track.run_id,
@@ -357,6 +358,8 @@ def _progress_event(job: JobTrack, track: MemberTrack, far: Snapshot) -> tuple[s
         eta_s=far.eta_s,
         phase=far.phase,
         loss=far.loss,
+        eta_low_s=far.eta_low_s,
+        eta_high_s=far.eta_high_s,
     )
     return ids.derived("progress", track.run_id, track.member, offset), event
 

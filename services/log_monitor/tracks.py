@@ -106,6 +106,8 @@ class JobTrack(BaseModel):
     total_steps: int | None = None
     total_epochs: float | None = None
     told: Hints = Hints()
+    time_limit_s: float | None = None
+    checkpoint_dir: str | None = None
     done_attempt: int = 0
     runs: dict[int, RunTrack] = Field(default_factory=dict)
     touched_at: float = 0.0

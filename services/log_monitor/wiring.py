@@ -131,6 +131,8 @@ class _Parts:
             clock,
             lambda fault: self._the_closings().node_fault(fault),
             history_records=settings.node_history_records,
+            publish=self._publish,
+            service=NAME,
         )
 
     def runner(self, random: Random) -> Stream:

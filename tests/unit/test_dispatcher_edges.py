@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -23,6 +23,7 @@ from schedmate.services.dispatcher.answering import AnswerServer
 from schedmate.services.dispatcher.batches import by_partition, poison_among, slices, vector
 from schedmate.services.dispatcher.core import decisions as d
 from schedmate.services.dispatcher.core import inputs as i
+from schedmate.services.dispatcher.core.fold import remaining_says_something_new
 from schedmate.services.dispatcher.log import Entry, Refusal
 from schedmate.services.dispatcher.publication import (
     Told,
@@ -44,7 +45,7 @@ SPEC = JobSpec(
 INTO: dict[type[e.Event], type[i.Input]] = {
     e.JobSubmitted: i.JobArrived, e.JobCancelRequested: i.CancelRequested, e.NodeDrainRequested: i.NodeCommanded,
     e.NodeUndrainRequested: i.NodeCommanded, e.NodeCordonRequested: i.NodeCommanded, e.NodeDeathDeclared: i.NodeCommanded,
-    e.RunTimeEstimated: i.EstimateArrived, e.ProgressObserved: i.ProgressArrived, e.RunDiagnosed: i.DiagnosisArrived,
+    e.RunTimeEstimated: i.EstimateArrived, e.ProgressObserved: i.ProgressArrived, e.ProgressObservedV2: i.ProgressArrived, e.RunDiagnosed: i.DiagnosisArrived,
     e.RunStarted: i.MemberStarted, e.RunExited: i.MemberExited, e.RunRefused: i.MemberRefused, e.NodeReported: i.NodeReported,
 }  # fmt: skip
 
@@ -302,3 +303,22 @@ async def test_why_is_answered_for_the_jobs_of_the_pools_led_here() -> None:
         assert told.unblocks.text == "would fit when job a ends"
         missing = await client.get("/v1/why/nobody")
         assert (missing.status_code, missing.json()) == (404, {"detail": "no pool led here has this job"})
+
+
+@pytest.mark.parametrize(
+    ("interval", "remaining_s", "news"),
+    [(None, 2000.0, True), ((1900.0, 2100.0), 2000.0, True), ((200.0, 5000.0), 2000.0, False), (None, 1001.0, False)],
+)
+def test_a_remaining_time_that_moved_less_than_it_is_uncertain_by_is_no_news(
+    interval: tuple[float, float] | None, remaining_s: float, news: bool
+) -> None:
+    progress = e.ProgressObserved(
+        job_id="j", pool="default", run_id="r", attempt=1, member=0, log_offset=9, eta_s=remaining_s
+    )
+    if interval is not None:
+        newer = e.ProgressObservedV2.of(progress)
+        progress = newer.model_copy(update={"eta_low_s": interval[0], "eta_high_s": interval[1]})
+    value = told_to_core(progress)
+    assert isinstance(value, i.ProgressArrived)
+    state = SimpleNamespace(jobs={"j": SimpleNamespace(attempt=1, expected_end=1000.0)})
+    assert remaining_says_something_new(cast("Any", state), value, 0.0) is news

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
+from schedmate.cli import rendering
 from schedmate.schemas import events as e
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import JobState
 from schedmate.schemas.wire import Envelope
 from schedmate.services.ingest import presentation
+from schedmate.services.ingest.models import JobView
 from schedmate.services.ingest.projection import HISTORY_LEN_MAX, View, fold, is_known
 from tests.ingesting import START, decided, enveloped, exited, started, submitted
 
@@ -207,6 +209,20 @@ def test_progress_is_the_first_ranks_furthest() -> None:
     events = [progress(50, 5, member=1), progress(10, 1), progress(30, 3), progress(20, 2), progress(900, 90, member=1)]
     assert folded(events)["progress"]["step"] == 3
     assert folded([*events, progress(1, 7, attempt=2, member=1)])["progress"]["step"] == 7
+
+
+def test_the_remaining_times_interval_is_shown_and_unknown_in_progress_of_the_version_before() -> None:
+    before = progress(30, 3)
+    assert isinstance(before.event, e.ProgressObserved)
+    told = before.event.model_copy(update={"eta_s": 600.0})
+    newer = e.ProgressObservedV2.of(told).model_copy(update={"log_offset": 40, "eta_low_s": 500.0, "eta_high_s": 900.0})
+    shown = []
+    for event in (told, newer):
+        view = presentation.job_view(folded([submitted(JOB_ID), before, enveloped(event, START + 50)]), START)
+        job = JobView.model_validate(view.model_dump(mode="json") | {"state": "RUNNING"})
+        assert view.progress is not None
+        shown.append((view.progress.eta_low_s, view.progress.eta_high_s, rendering.left_words(job)))
+    assert shown == [(None, None, "10m00s"), (500.0, 900.0, "10m00s (8m20s-15m00s)")]
 
 
 def test_values_of_the_environment_are_not_in_the_read_model() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schedmate.schemas.events import Action, Culpable, ExitCause, ProgressObserved, RunSlowed
+from schedmate.schemas.events import Action, Culpable, ExitCause, ProgressObservedV2, RunSlowed
 from schedmate.services.log_monitor.failures.rules import load_rules
 from schedmate.services.log_monitor.node_faults import NodeFailure, NodeFaults
 from schedmate.services.log_monitor.tracker import Tracker, Tuning, members_of, settle
@@ -51,7 +51,7 @@ def failed(text: str, **given):
 def test_progress_is_said_with_the_offset_it_was_read_to():
     job, table = Job(), Table()
     (said,) = apply(table, job.chunk(b"step 1/10\n")).events
-    assert said[1] == ProgressObserved(
+    assert said[1] == ProgressObservedV2(
         job_id=job.id, pool="default", run_id=job.run_id, attempt=1, member=0, log_offset=10, step=1, total_steps=10,
         fraction=0.1, phase="train",
     )  # fmt: skip

@@ -316,12 +316,15 @@ def says_something_new(state: PoolState, value: NodeReported) -> bool:
 
 
 def remaining_says_something_new(state: PoolState, value: ProgressArrived, now: float) -> bool:
-    """Tell whether an expected end has moved by more than a tenth of what remains (and ten seconds): chatter stays out of the log."""
+    """Tell whether an expected end has moved by more than a tenth of what remains, ten seconds, and what the reading is uncertain by.
+
+    Chatter stays out of the log.
+    """
     job = state.jobs.get(value.job)
     if job is None or job.attempt != value.attempt or job.expected_end is None:
         return job is not None and job.attempt == value.attempt
     moved_s = abs(now + max(value.remaining_s, 0.0) - job.expected_end)
-    return moved_s > max(REMAINING_EDGE_S, REMAINING_EDGE_RATIO * value.remaining_s)
+    return moved_s > max(REMAINING_EDGE_S, REMAINING_EDGE_RATIO * value.remaining_s, value.within_s)
 
 
 def _run_is_news(state: PoolState, node: Node, run: RunSeen) -> bool:

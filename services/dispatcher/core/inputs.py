@@ -185,13 +185,14 @@ class EstimateArrived(Input):
 
 @dataclass(unsafe_hash=True, slots=True)
 class ProgressArrived(Input):
-    """Advice: how long the run will go on from now."""
+    """Advice: how long the run will go on from now, and within how much of that (half the interval)."""
 
     KIND = "progress"
     RANK = 6
     job: str
     attempt: int
     remaining_s: float
+    within_s: float = 0.0
 
 
 @dataclass(unsafe_hash=True, slots=True)
