@@ -13,7 +13,7 @@ PYTEST_WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile
 NODE_MODULES := infra/asyncapi/node_modules/.package-lock.json
 
-.PHONY: help setup demo test test-servers lint format types layers fresh unit bench eval schemas docs lock servers servers-down up down clean
+.PHONY: help setup demo test test-servers lint format types layers fresh unit bench eval results schemas docs lock servers servers-down up down clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -69,6 +69,9 @@ eval: $(STAMP)  ## print the scores on the labelled corpora
 	@$(BIN)/python benchmarks/eval_failures.py
 	@$(BIN)/python benchmarks/eval_sources.py
 	@$(BIN)/python benchmarks/eval_progress.py --formats
+
+results: $(STAMP)  ## run what docs/results.md still needs (minutes to an hour of CPU), and write it; needs SCHEDMATE_TRACES
+	@$(BIN)/python benchmarks/results.py
 
 schemas: $(STAMP)  ## write schemas/generated and docs/events.md, docs/states.md from the models
 	@$(BIN)/python -m schedmate.schemas.generate

@@ -78,6 +78,9 @@ class Outcome:
     nodes_least: list[int]
     integrals: Integrals
     seats: list[tuple[Seat, ...]] | None  # the last ones of each job, where they were asked for
+    runs: list[tuple[int, float, float, tuple[Seat, ...]]] | None = (
+        None  # (job, from, until, seats) of each run, in the order of their ends
+    )
     preemptions: int = 0
     lost_gpu_s: float = 0.0
     instants: int = 0
@@ -119,6 +122,7 @@ class Simulation:
         costs: what a preemption costs.
         recorder: called with every step, for a log.
         keep_seats: remember where each job ran last.
+        keep_runs: remember when and where every job ran, for plots.
     """
 
     def __init__(
@@ -132,6 +136,7 @@ class Simulation:
         costs: Costs | None = None,
         recorder: Recorder | None = None,
         keep_seats: bool = False,
+        keep_runs: bool = False,
     ) -> None:
         self._jobs = jobs
         self._advisor = advisor
@@ -153,6 +158,7 @@ class Simulation:
         self.outcome = Outcome(
             [None] * len(jobs), [None] * len(jobs), [0.0] * len(jobs), [0] * len(jobs), [0] * len(jobs),
             Integrals(cluster.gpus, cluster.nodes, first, last), [()] * len(jobs) if keep_seats else None,
+            [] if keep_runs else None,
         )  # fmt: skip
 
     def _pool(self, name: str, nodes: tuple[NodeSpec, ...], config: PoolConfig) -> _Pool:
@@ -313,6 +319,8 @@ class Simulation:
                     placed.job, placed.attempt, member, seat.node, seat.session, cause, code, None, run.since, now
                 )
             )
+        if self.outcome.runs is not None:
+            self.outcome.runs.append((number, run.since, now, placed.seats))
         del self._runs[number]
         if code == 0 and self._advisor is not None:
             self._advisor.finished(number, pool.name)

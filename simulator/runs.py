@@ -18,6 +18,7 @@ from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import Step
 from schedmate.simulator.advice import advisor, is_raw
 from schedmate.simulator.cluster import Cluster
+from schedmate.simulator.curves import curves_of
 from schedmate.simulator.engine import Costs, Outcome, Simulation
 from schedmate.simulator.measures import measured
 from schedmate.simulator.trace import Trace, TraceError
@@ -34,6 +35,8 @@ class Setting:
     config: PoolConfig = field(default_factory=PoolConfig)
     jobs_out: Path | None = None
     log: Path | None = None
+    weighed: bool = False  # a raw source is clamped and weighed by trust as any other
+    curves: bool = False  # what plots are drawn of, under the key `curves`
 
 
 def usable(trace: Trace, cluster: Cluster) -> Trace:
@@ -50,24 +53,36 @@ def run_one(
     trace: Trace, cluster: Cluster, setting: Setting, progress: Callable[[int], None] | None = None
 ) -> dict[str, Any]:
     """Run one policy with one source of advice; return its figures."""
+    outcome, took = outcome_of(trace, cluster, setting, progress)
+    if setting.jobs_out is not None:
+        _write_jobs(setting.jobs_out, trace, outcome)
+    head = {"policy": setting.policy, "advice": setting.advice, "seed": setting.seed}
+    if setting.weighed:
+        head["weighed"] = True
+    told = head | measured(trace.jobs, cluster, outcome) | {"cpu_s": round(took, 3)}
+    return told | {"curves": curves_of(trace.jobs, cluster, outcome)} if setting.curves else told
+
+
+def outcome_of(
+    trace: Trace, cluster: Cluster, setting: Setting, progress: Callable[[int], None] | None = None
+) -> tuple[Outcome, float]:
+    """Run one policy with one source of advice; return what became of the jobs, and the CPU seconds that it took."""
     source = advisor(setting.advice, trace, setting.seed, one_pool=cluster.one_pool)
-    given = setting.config.to_json() | {"advice": "raw" if is_raw(setting.advice) else "weighed"}
+    raw = is_raw(setting.advice) and not setting.weighed
+    given = setting.config.to_json() | {"advice": "raw" if raw else "weighed"}
     log = setting.log.open("w", encoding="utf-8") if setting.log is not None else None
     try:
         began = process_time()
         simulation = Simulation(
             trace.jobs, cluster, setting.policy, source, config=PoolConfig.from_json(given), costs=setting.costs,
             recorder=_recorder(log) if log is not None else None, keep_seats=setting.jobs_out is not None,
+            keep_runs=setting.curves,
         )  # fmt: skip
         outcome = simulation.run(progress)
-        took = process_time() - began
+        return outcome, process_time() - began
     finally:
         if log is not None:
             log.close()
-    if setting.jobs_out is not None:
-        _write_jobs(setting.jobs_out, trace, outcome)
-    head = {"policy": setting.policy, "advice": setting.advice, "seed": setting.seed}
-    return head | measured(trace.jobs, cluster, outcome) | {"cpu_s": round(took, 3)}
 
 
 def run_all(

@@ -19,6 +19,7 @@ from schedmate.services.dispatcher.core.policy import policies
 from schedmate.simulator.advice import check_advice
 from schedmate.simulator.cluster import PHILLY_GPUS_PER_NODE, Cluster, from_list, from_table, uniform
 from schedmate.simulator.engine import RESTART_LARGE_S, RESTART_S, Costs
+from schedmate.simulator.plots import check_plots, draw
 from schedmate.simulator.readers import read_trace
 from schedmate.simulator.runs import Setting, run_all, usable
 from schedmate.simulator.trace import Trace, TraceError
@@ -51,6 +52,8 @@ def simulate(
     restart_large_s: Annotated[float, typer.Option(min=0, help="The same above 8 GPUs.")] = RESTART_LARGE_S,
     checkpoint_s: Annotated[float, typer.Option(min=0, help="Time between checkpoints; 0: one is made at the stop.")] = 0.0,
     jobs_out: Annotated[Path | None, typer.Option(help="Write what became of each job (several runs: one file each).")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw plots of all runs into this folder (needs the extra `sim`).")] = None,
+    weighed: Annotated[bool, typer.Option("--weighed", help="Clamp raw advice (`oracle`, `column`) and weigh it by trust, as any other.")] = False,
     log: Annotated[Path | None, typer.Option(help="Write the pools' logs, one entry a line.")] = None,
     processes: Annotated[int, typer.Option(min=0, help="Runs side by side; 0: as many as there are cores.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
@@ -67,6 +70,8 @@ def simulate(
             raise typer.BadParameter(str(error)) from error
     if not trace.is_file():
         raise typer.BadParameter(f"there is no trace {trace}")
+    if plot is not None:
+        check_plots(plot)
     jobs = read_trace(trace).window(start, end)
     cluster = _cluster(jobs, nodes, gpus_per_node, pools, node_factor, nodes_file)
     jobs = usable(jobs, cluster)
@@ -75,12 +80,18 @@ def simulate(
         Setting(
             name, source, seed, Costs(restart_s, restart_large_s, checkpoint_s),
             jobs_out=_named(jobs_out, name, source, several=len(combinations) > 1),
-            log=_named(log, name, source, several=len(combinations) > 1),
+            log=_named(log, name, source, several=len(combinations) > 1), weighed=weighed, curves=plot is not None,
         )
         for name, source in combinations
     ]  # fmt: skip
     with _progress(len(jobs.jobs) * len(settings), quiet=json) as progress:
         results = list(run_all(jobs, cluster, settings, processes or os.cpu_count() or 1, progress))
+    if plot is not None:
+        title = f"{jobs.name}: {len(jobs.jobs):,} jobs on {cluster.nodes} nodes with {cluster.gpus} GPUs"
+        drawn = draw(plot, title, results)
+        results = [{name: value for name, value in result.items() if name != "curves"} for result in results]
+        for path in () if json else drawn:
+            Console(stderr=True, highlight=False).print(f"wrote {path}", soft_wrap=True)
     if json:
         rendering.print_json({"trace": jobs.name, "nodes": cluster.nodes, "gpus": cluster.gpus, "results": results})
     else:

@@ -1,0 +1,136 @@
+"""The runs that are finished: one JSON line each, written as it ends, so that a run that is broken off goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+from schedmate import simulator
+from schedmate.services.dispatcher.core import step as core_step
+from schedmate.simulator.cluster import Cluster
+from schedmate.simulator.engine import Outcome
+from schedmate.simulator.measures import measured, percentile
+from schedmate.simulator.results.grid import Case, loaded
+from schedmate.simulator.runs import Setting, outcome_of
+from schedmate.simulator.trace import Trace
+
+QUANTILES: Final = 101
+DAY_S: Final = 86_400.0
+_DECIDES: Final = ("advice", "cluster", "draws", "engine", "measures", "pollux", "readers", "runs", "trace")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A finished run. `blocks` has (jobs, sum of the JCT) of each pool and week (or day, on a trace of one pool and one week)."""
+
+    code: str
+    case: Case
+    figures: dict[str, Any]
+    blocks: dict[str, tuple[int, float]]
+    jct_s: list[float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {"code": self.code, "case": self.case.to_json(), "figures": self.figures, "blocks": self.blocks, "jct_s": self.jct_s}  # fmt: skip
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Line:
+        """Return it from a JSON object."""
+        blocks = {name: (int(jobs), float(total)) for name, (jobs, total) in value["blocks"].items()}
+        return cls(value["code"], Case(**value["case"]), value["figures"], blocks, value["jct_s"])
+
+    @property
+    def same(self) -> tuple[Any, ...]:
+        """What is equal in two runs of a case that come to the same."""
+        return (sorted((name, jobs, round(total, 3)) for name, (jobs, total) in self.blocks.items()), self.figures["preemptions"])  # fmt: skip
+
+
+def code_version() -> str:
+    """Return a short sum over the modules that decide what a run comes to: the dispatcher's core, the event loop, advice, readers."""
+    files = sorted(Path(core_step.__file__).parent.rglob("*.py"))
+    files += [Path(folder, f"{name}.py") for folder in simulator.__path__ for name in _DECIDES]
+    total = sha256()
+    for file in files:
+        total.update(file.name.encode())
+        total.update(file.read_bytes())
+    return total.hexdigest()[:12]
+
+
+class Ledger:
+    """The file of finished runs; the last line of a case counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def lines(self) -> dict[str, Line]:
+        """Return the last line of each case, whatever code it is of. A line that was cut off by a kill is passed over."""
+        found: dict[str, Line] = {}
+        if self._path.is_file():
+            for text in self._path.read_text("utf-8").splitlines():
+                try:
+                    line = Line.from_json(json.loads(text))
+                except (ValueError, KeyError, TypeError):
+                    continue
+                found[line.case.key] = line
+        return found
+
+    def add(self, line: Line) -> None:
+        """Append a finished run."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line.to_json(), separators=(",", ":")) + "\n")
+
+
+def run_case(case: Case, folder: Path, code: str) -> Line:
+    """Run one case."""
+    trace, cluster = loaded(case.ground, folder)
+    outcome, took = outcome_of(trace, cluster, Setting(case.policy, case.advice_in(folder), case.seed, weighed=case.weighed))  # fmt: skip
+    figures = measured(trace.jobs, cluster, outcome) | {"cpu_s": round(took, 3)}
+    jcts = sorted(end - job.submit_s for job, end in zip(trace.jobs, outcome.end_s, strict=True) if end is not None)
+    quantiles = [round(percentile(jcts, n / (QUANTILES - 1)) or 0.0, 1) for n in range(QUANTILES)]
+    return Line(code, case, figures, _blocks(trace, cluster, outcome), quantiles)
+
+
+def _blocks(trace: Trace, cluster: Cluster, outcome: Outcome) -> dict[str, tuple[int, float]]:
+    out: dict[str, tuple[int, float]] = {}
+    for job, end in zip(trace.jobs, outcome.end_s, strict=True):
+        if job.local is not None:
+            when = "week {1:02}".format(*datetime.fromisoformat(job.local).isocalendar())
+        else:
+            when = f"day {int(job.submit_s // DAY_S)}"
+        block = f"{'' if cluster.one_pool else job.pool}/{when}"
+        jobs, total = out.get(block, (0, 0.0))
+        out[block] = (jobs + (end is not None), total + (end - job.submit_s if end is not None else 0.0))
+    return dict(sorted(out.items()))
+
+
+def run_missing(
+    wanted: Iterable[Case], ledger: Ledger, folder: Path, code: str, *, processes: int, seconds: float, told: Callable[[str], None]
+) -> None:  # fmt: skip
+    """Run the cases, some at a time, in niced processes; each is in the ledger as it ends. After `seconds` no further one is begun."""
+    began = monotonic()
+    queue: Iterator[Case] = iter(wanted)
+    with ProcessPoolExecutor(processes, initializer=os.nice, initargs=(19,)) as pool:
+        running: dict[Future[Line], Case] = {}
+        while True:
+            while len(running) < processes and monotonic() - began < seconds and (case := next(queue, None)) is not None:  # fmt: skip
+                running[pool.submit(run_case, case, folder, code)] = case
+            if not running:
+                return
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                case = running.pop(done)
+                try:
+                    line = done.result()
+                except Exception as error:  # noqa: BLE001 - one run that fails is said and missing; the others go on
+                    told(f"{case.key}: failed: {error!r}")
+                    continue
+                ledger.add(line)
+                told(f"{case.key}: {line.figures['avg_jct_s']:,.1f} s, {line.figures['cpu_s']} CPU s")

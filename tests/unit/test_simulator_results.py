@@ -1,0 +1,201 @@
+"""The results page: bounds, intervals, the ledger of finished runs, and what the page says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from schedmate.services.dispatcher.core.policy import policies
+from schedmate.simulator.bounds import RUN_TIME, SRPT, lower_bounds, overall_s, srpt_s
+from schedmate.simulator.cluster import Cluster, NodeSpec, uniform
+from schedmate.simulator.draws import drawn_from
+from schedmate.simulator.results import page
+from schedmate.simulator.results.grid import GROUNDS, Case, cases
+from schedmate.simulator.results.intervals import gained, share_closed
+from schedmate.simulator.results.ledger import Ledger, Line, code_version, run_case, run_missing
+from schedmate.simulator.results.peers import PEERS
+from schedmate.simulator.results.sections import sentences
+from schedmate.simulator.results.worth import best_without, by_advice
+from schedmate.simulator.runs import Setting, run_one
+from schedmate.simulator.trace import Trace, TraceJob
+
+
+def jobs_of(*rows: tuple[float, int, float]) -> list[TraceJob]:
+    return [TraceJob(f"j{n}", submit, gpus, duration) for n, (submit, gpus, duration) in enumerate(rows)]
+
+
+def test_srpt_serves_the_shortest_remaining_work_on_one_fast_machine():
+    # two GPUs: works 5, 1 and 0.5 s; the second interrupts the first at 1, the third comes at 1.5 into the second
+    assert srpt_s(jobs_of((0, 1, 10), (1, 2, 1), (1.5, 1, 1)), 2) == pytest.approx((6.5 + 1.0 + 1.0) / 3)
+
+
+def test_the_bound_names_the_side_that_binds():
+    alone = lower_bounds(jobs_of((0, 1, 100)), uniform(1, 8))["default"]
+    assert (alone.side, alone.at_least_s) == (RUN_TIME, 100)
+    crowd = lower_bounds(jobs_of(*[(0, 1, 100)] * 40), uniform(1, 2))["default"]
+    assert (crowd.side, crowd.at_least_s) == (SRPT, pytest.approx(50 * 41 / 2))
+
+
+def test_no_schedule_is_below_the_bound(seed: int):
+    draws = drawn_from(seed, "bound")
+    jobs = jobs_of(*((draws.randrange(200), draws.choice((1, 2, 4, 8)), draws.randrange(1, 300)) for _ in range(60)))
+    cluster = uniform(2, 8)
+    bound = overall_s(lower_bounds(jobs, cluster))
+    for policy, advice in (("fifo", "none"), ("sjf", "oracle"), ("srtf", "oracle"), ("smallest", "none")):
+        assert run_one(Trace("t", "csv", tuple(jobs)), cluster, Setting(policy, advice))["avg_jct_s"] >= bound
+
+
+def test_the_bounds_of_pools_are_weighted_by_their_jobs():
+    jobs = [TraceJob("a", 0, 1, 10, pool="x"), TraceJob("b", 0, 1, 40, pool="y"), TraceJob("c", 0, 1, 40, pool="y")]
+    cluster = Cluster({"x": (NodeSpec("n0", 8),), "y": (NodeSpec("n0", 8),)}, one_pool=False)
+    assert overall_s(lower_bounds(jobs, cluster)) == pytest.approx(30)
+
+
+BASE = {f"vc/{n}": (10, 10 * 100.0 + n) for n in range(20)}
+
+
+def less(seconds: float) -> dict[str, tuple[int, float]]:
+    return {name: (jobs, total - jobs * seconds) for name, (jobs, total) in BASE.items()}
+
+
+def test_an_equal_gain_in_every_block_has_no_spread():
+    got = gained(BASE, less(7))
+    assert (got.value, got.low, got.high) == pytest.approx((7, 7, 7))
+    assert got.above_zero
+    assert not gained(BASE, BASE).above_zero
+
+
+def test_a_gain_in_one_block_alone_may_be_chance():
+    other = BASE | {"vc/3": (10, 0.0)}
+    got = gained(BASE, other)
+    assert got.low == pytest.approx(0)
+    assert not got.above_zero
+
+
+def test_the_share_closed_is_of_what_the_reference_gains():
+    got = share_closed(BASE, less(5), less(20))
+    assert got is not None
+    assert (got.value, got.low, got.high) == pytest.approx((0.25, 0.25, 0.25))
+    assert share_closed(BASE, less(5), less(-1)) is None
+    noisy = {name: (10, total + (90 if n % 2 else -100) * 10) for n, (name, (_, total)) in enumerate(BASE.items())}
+    open_ended = share_closed(BASE, less(5), noisy)
+    assert open_ended is not None
+    assert open_ended.low is None
+
+
+def test_one_block_has_no_interval_and_other_jobs_cannot_be_paired():
+    got = gained({"a": (2, 10.0)}, {"a": (2, 4.0)})
+    assert (got.value, got.low, got.above_zero) == (3.0, None, False)
+    with pytest.raises(ValueError, match="not of the same jobs"):
+        gained({"a": (2, 10.0)}, {"a": (3, 10.0)})
+
+
+def test_the_page_wants_every_policy_that_there_is_and_no_case_twice():
+    wanted = cases()
+    assert len({case.key for case in wanted}) == len(wanted)
+    for ground in GROUNDS:
+        if ground.full:
+            assert {case.policy for case in wanted if case.ground == ground.name} == set(policies())
+    keys = {case.key for case in wanted}
+    assert [peer.case.key for peer in PEERS if peer.case.policy in policies() and peer.case.key not in keys] == []
+
+
+def line_of(
+    policy: str, advice: str, blocks: dict[str, tuple[int, float]], ground: str = "week-54", code: str = "c"
+) -> Line:
+    jobs, total = sum(j for j, _ in blocks.values()), sum(t for _, t in blocks.values())
+    figures = {"avg_jct_s": total / jobs, "preemptions": 1 if policy == "srtf" else 0, "cpu_s": 1.0}
+    return Line(code, Case(ground, policy, advice), figures, blocks, [1.0, 2.0])
+
+
+def test_the_ledger_keeps_the_last_line_of_a_case_and_passes_over_one_that_was_cut(tmp_path: Path):
+    ledger = Ledger(tmp_path / "new" / "runs.jsonl")
+    assert ledger.lines() == {}
+    first, second = line_of("fifo", "none", BASE, code="old"), line_of("fifo", "none", BASE, code="new")
+    ledger.add(first)
+    ledger.add(second)
+    with (tmp_path / "new" / "runs.jsonl").open("a") as file:
+        file.write('{"code": "cut')
+    assert ledger.lines() == {second.case.key: second}
+    assert first.same == second.same != line_of("fifo", "none", less(1)).same
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    folder = tmp_path / "traces" / "tiresias-60"
+    folder.mkdir(parents=True)
+    (folder / "n4g4.csv").write_text("num_switch,num_node_p_switch,num_gpu_p_node\n1,4,4\n")
+    rows = "".join(f"{n},{1 + n % 4},{n * 10},100,resnet50,{60 + n},1\n" for n in range(30))
+    (folder / "60_job.csv").write_text(f"job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n{rows}")
+    return tmp_path / "traces"
+
+
+def test_a_run_that_is_broken_off_goes_on_where_it_was(traces: Path, tmp_path: Path):
+    ledger, code = Ledger(tmp_path / "runs.jsonl"), code_version()
+    wanted = [Case("tiresias-60", policy, "none") for policy in ("fifo", "nobody", "tiresias")]
+    said: list[str] = []
+    run_missing(wanted, ledger, traces, code, processes=1, seconds=0, told=said.append)
+    assert said == []
+    run_missing(wanted, ledger, traces, code, processes=1, seconds=60, told=said.append)
+    assert set(ledger.lines()) == {wanted[0].key, wanted[2].key}
+    assert any("nobody" in text and "failed" in text for text in said)
+    assert ledger.lines()[wanted[0].key].same == run_case(wanted[0], traces, code).same
+
+
+def test_the_best_policy_without_advice_is_the_base_and_the_text_follows_the_figures():
+    lines = {line.case.key: line for line in (
+        line_of("fifo", "none", BASE), line_of("smallest", "none", less(30)), line_of("sjf", "none", BASE),
+        line_of("sjf", "history", less(10)), line_of("sjf", "oracle", less(20)),
+    )}  # fmt: skip
+    own = by_advice(lines, "week-54")
+    base = best_without(own)
+    assert base is not None
+    assert base.case.policy == "smallest"
+    said = sentences(own, base)
+    assert "**Advice does not help here**" in said
+    assert "behind it even with true run times" in said
+    helped = own | {
+        ("qssf", "history"): line_of("qssf", "history", less(40)),
+        ("qssf", "oracle"): line_of("qssf", "oracle", less(50)),
+    }
+    said = sentences(helped, base)
+    assert "Advice gains over it beyond chance: `qssf` with `history` 10 s (10 to 10); no other source does." in said
+    worse = own | {("sjf", "noisy:1"): line_of("sjf", "noisy:1", less(-5))}
+    assert "Worse than the same policy without advice: `sjf` with `noisy:1` (by 5 s" in sentences(worse, base)
+
+
+def test_the_page_is_written_of_what_there_is_and_names_what_is_missing(traces: Path, tmp_path: Path, monkeypatch):
+    found = (
+        run_case(Case("tiresias-60", "fifo", "none"), traces, "c"),
+        line_of("fifo", "none", BASE),
+        line_of("smallest", "none", less(30)),
+        line_of("sjf", "oracle", less(40)),
+    )
+    lines = {line.case.key: line for line in found}
+    small = Trace("t", "csv", tuple(jobs_of((0, 1, 10), (5, 2, 20)))), uniform(1, 8)
+    monkeypatch.setattr(page, "loaded", lambda *_: small)
+    (tmp_path / "docs").mkdir()
+    out = tmp_path / "docs" / "results.md"
+    page.write_page(out, lines, "c", traces, earlier=False)
+    text = out.read_text()
+    assert "Tiresias' simulator | 219.2" in text
+    assert "the run time binds" in text
+    assert "`srtf` with oracle" in text.partition("## What is missing")[2]
+    drawn = {path.name: path.read_bytes() for path in (tmp_path / "docs" / "pictures").iterdir()}
+    assert set(drawn) == {"jct-week-54.svg", "cdf-week-54.svg"}
+    page.write_page(out, lines, "c", traces, earlier=False)
+    assert (out.read_text(), {p.name: p.read_bytes() for p in (tmp_path / "docs" / "pictures").iterdir()}) == (
+        text,
+        drawn,
+    )
+    page.write_page(out, lines, "another", traces, earlier=True)
+    assert "4 of an earlier state of it" in out.read_text()
+    page.write_page(out, lines, "another", traces, earlier=False)
+    assert "0 runs" in out.read_text()
+
+
+def test_lines_are_plain_json():
+    line = line_of("fifo", "none", BASE)
+    assert Line.from_json(json.loads(json.dumps(line.to_json()))) == line
