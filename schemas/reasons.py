@@ -18,8 +18,11 @@ class Reason(StrEnum):
     NO_SUCH_GPU_TYPE = "NO_SUCH_GPU_TYPE"  # no node of the pool has the type (or the memory) asked for
     NEVER_FITS = "NEVER_FITS"  # not even the empty pool could hold the gang
     HELD_BY_CORDON = "HELD_BY_CORDON"  # it would fit, were nodes not cordoned or draining
+    HELD_BY_RESERVATION = "HELD_BY_RESERVATION"  # it would fit, were nodes not reserved for maintenance
     TENANT_GPU_LIMIT = "TENANT_GPU_LIMIT"  # the tenant holds its limit
+    TENANT_QUOTA = "TENANT_QUOTA"  # it would borrow, and may not
     BACKING_OFF = "BACKING_OFF"  # waits before the next attempt
+    WAITS_FOR_RECLAIM = "WAITS_FOR_RECLAIM"  # within its quota; borrowed jobs are being stopped for it, or will be
     GPUS_QUARANTINED = "GPUS_QUARANTINED"  # GPUs it needs wait for a proof of death
     INSUFFICIENT_GPUS = "INSUFFICIENT_GPUS"  # fewer GPUs are free than it needs
     FRAGMENTED = "FRAGMENTED"  # enough are free in all, not enough together
@@ -39,6 +42,8 @@ class Reason(StrEnum):
     START_TIMEOUT = "START_TIMEOUT"  # not every member started in time
     TIME_LIMIT = "TIME_LIMIT"  # the job's own limit
     PREEMPTED = "PREEMPTED"  # a job of higher priority took the GPUs
+    RECLAIMED = "RECLAIMED"  # its tenant had borrowed the GPUs, and a tenant wants its quota back
+    MAINTENANCE = "MAINTENANCE"  # a node of it is reserved for maintenance from now on
     STOP_TIMEOUT = "STOP_TIMEOUT"  # a member did not end in time; its GPUs are quarantined
     AWAITING_DIAGNOSIS = "AWAITING_DIAGNOSIS"
     RETRYING = "RETRYING"
@@ -60,7 +65,10 @@ EXPLANATIONS: Final[dict[Reason, str]] = {
     Reason.NO_SUCH_GPU_TYPE: "no node of the pool has the GPU type or GPU memory asked for",
     Reason.NEVER_FITS: "not even the empty pool could hold the job",
     Reason.HELD_BY_CORDON: "the nodes that could hold the job are cordoned or draining",
+    Reason.HELD_BY_RESERVATION: "the nodes that could hold the job are reserved for maintenance before it is expected to end",
     Reason.TENANT_GPU_LIMIT: "the tenant already holds its limit of GPUs",
+    Reason.TENANT_QUOTA: "the job would go over its tenant's quota of GPUs, and may not borrow",
+    Reason.WAITS_FOR_RECLAIM: "the job is within its tenant's quota and waits for GPUs that others have borrowed",
     Reason.BACKING_OFF: "the job waits before its next attempt",
     Reason.GPUS_QUARANTINED: "GPUs that the job needs wait for the proof that their last run is dead",
     Reason.INSUFFICIENT_GPUS: "fewer GPUs are free than the job needs",
@@ -79,6 +87,8 @@ EXPLANATIONS: Final[dict[Reason, str]] = {
     Reason.START_TIMEOUT: "not every member started in time",
     Reason.TIME_LIMIT: "the job reached its time limit",
     Reason.PREEMPTED: "a job of higher priority took its GPUs",
+    Reason.RECLAIMED: "its tenant had borrowed its GPUs, and another one wanted its quota back",
+    Reason.MAINTENANCE: "a node of the job is reserved for maintenance from now on",
     Reason.STOP_TIMEOUT: "a member did not end in time; its GPUs are held back until it does",
     Reason.AWAITING_DIAGNOSIS: "the job ended badly; the cause is being looked for",
     Reason.RETRYING: "the job will be tried again",

@@ -15,6 +15,7 @@ from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import Step, recover, step
 
 START = 1_700_000_000.0
+GIVES_WAY = ("PREEMPTED", "RECLAIMED")
 ENDS = ("COMPLETE", "FAIL", "CANCEL", "REJECT")
 
 
@@ -146,7 +147,7 @@ def cluster(nodes: int = 1, gpus: int = 8, **config: Any) -> PoolUnderTest:
 
 def stopped_jobs(p: PoolUnderTest) -> list[str]:
     """Return the jobs that were stopped for another one, once a preemption."""
-    return [x.job for x in of_kind(p.told, d.Moved) if x.event == "STOP" and x.reason == "PREEMPTED"]
+    return [x.job for x in of_kind(p.told, d.Moved) if x.event == "STOP" and x.reason in GIVES_WAY]
 
 
 def ends_of(p: PoolUnderTest, job: str) -> list[str]:

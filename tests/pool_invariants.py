@@ -107,6 +107,35 @@ def _limits(state: PoolState, decided: tuple[d.Decision, ...]) -> None:
     for tenant in {state.jobs[x.job].tenant for x in decided if isinstance(x, d.Placed) and x.job in state.jobs}:
         limit = state.config.tenant_limit(tenant)
         assert limit is None or held[tenant] <= limit, f"{tenant} holds {held[tenant]} of {limit}"
+    _quotas(state, decided, held)
+
+
+def _quotas(state: PoolState, decided: tuple[d.Decision, ...], held: Counter[str]) -> None:
+    """Nobody borrows who may not; nothing is taken back from a tenant that has no more than its quota."""
+    config = state.config
+    if not config.tenant_quota:
+        return
+    for x in decided:
+        job = state.jobs.get(getattr(x, "job", ""))
+        if job is None:
+            continue
+        quota = config.tenant_quota.get(job.tenant, 0)
+        if isinstance(x, d.Placed) and not (
+            config.borrowers == "any" or (config.borrowers == "resumable" and job.resumable)
+        ):
+            others = sum(
+                j.gpus_total
+                for j in state.jobs.values()
+                if j.tenant == job.tenant and j.state in HOLDS_GPUS and j.place > job.place
+            )
+            assert held[job.tenant] - others <= quota, f"{job.id} borrows"
+        if isinstance(x, d.Moved) and x.event == JobEvent.STOP and x.reason == Reason.RECLAIMED:
+            own = sum(
+                j.gpus_total
+                for j in state.jobs.values()
+                if j.tenant == job.tenant and j.state in (JobState.ASSIGNED, JobState.RUNNING)
+            )
+            assert own + job.gpus_total > quota, f"{job.id} was within the quota of {job.tenant}"
 
 
 def _index(state: PoolState) -> None:

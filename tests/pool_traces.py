@@ -71,6 +71,7 @@ class Trace:
             time_limit_s=rng.choice((None, None, 50, 1000)),
             retries=rng.choice((0, 1, 3)),
             submitted_at=START + rng.randint(0, 100),
+            resumable=rng.random() < 0.5,
         )
 
     def _report(self, state: PoolState) -> i.Input:
@@ -206,6 +207,9 @@ class Trace:
             gpus_per_job_max=rng.choice((None, 8)),
             tenant_gpus_max=rng.choice((None, None, 6)),
             tenant_gpus=rng.choice(({}, {"a": 2}, {"a": 3, "b": 1})),
+            tenant_quota=rng.choice(({}, {}, {"a": 4}, {"a": 8, "b": 4}, {"a": 2, "b": 2, "c": 9})),
+            borrowers=rng.choice(("any", "any", "resumable", "none")),
+            reclaim_min_run_s=rng.choice((0.0, 60.0)),
             preemption=rng.random() < 0.6,
             preemption_min_run_s=rng.choice((0.0, 60.0)),
             strikes_max=rng.choice((1, 3)),

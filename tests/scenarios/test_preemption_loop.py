@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from schedmate.services.dispatcher.core import inputs as i
+from schedmate.services.dispatcher.core.policy import policies, policy_named
 from tests.dispatching import START, PoolUnderTest, arrived, cluster, stopped_jobs
+
+AT_ONCE = sorted(name for name in policies() if policy_named(name).rounds_s is None)
+"""Policies that place at once; those of rounds look at classes only in their order (core/rounds.py)."""
 
 
 def ten_minutes(p: PoolUnderTest) -> None:
@@ -19,7 +23,7 @@ def ten_minutes(p: PoolUnderTest) -> None:
         p.step(i.Tick(), after=10)
 
 
-@pytest.mark.parametrize("policy", ["fifo", "fifo-skip"])
+@pytest.mark.parametrize("policy", AT_ONCE)
 def test_preemption_loop_evicts_at_most_what_the_preemptor_needs(policy: str) -> None:
     p = cluster(gpus=8, policy=policy, preemption=True, preemption_min_run_s=0.0, tenant_gpus_max=8)
     for number in range(3):
@@ -39,3 +43,33 @@ def test_preemption_loop_never_begins_between_equals() -> None:
     ten_minutes(p)
     assert stopped_jobs(p) == []
     assert p.state_of("b") == "QUEUED"
+
+
+@pytest.mark.parametrize("policy", sorted(policies()))
+def test_preemption_loop_of_quotas_evicts_only_what_the_owner_needs(policy: str) -> None:
+    """Two tenants of the same quota; the first has borrowed everything, and whatever of it is evicted comes back at once."""
+    p = cluster(gpus=8, policy=policy, tenant_quota={"team-a": 4, "team-b": 4}, reclaim_min_run_s=0.0)
+    p.step(
+        *[arrived(f"borrower-{n}", tenant="team-a", gpus=2, resumable=True, submitted_at=START + n) for n in range(4)]
+    )
+    ten_minutes(p)
+    assert p.state.tenant_gpus == {"team-a": 8}
+    p.step(arrived("guaranteed", tenant="team-b", gpus=3, resumable=True, submitted_at=START + 700), after=1)
+    ten_minutes(p)
+    assert p.state_of("guaranteed") == "RUNNING"
+    assert len(stopped_jobs(p)) == 2  # three GPUs are two jobs of two
+    ten_minutes(p)
+    assert len(stopped_jobs(p)) == 2
+    assert p.state.tenant_gpus == {"team-a": 4, "team-b": 3}
+
+
+@pytest.mark.parametrize("policy", sorted(policies()))
+def test_preemption_loop_never_begins_where_quotas_promise_more_than_there_is(policy: str) -> None:
+    """Both tenants are within their quotas, which together the pool cannot hold: nobody takes anything from the other."""
+    p = cluster(gpus=4, policy=policy, tenant_quota={"team-a": 4, "team-b": 4}, reclaim_min_run_s=0.0)
+    p.step(arrived("first", tenant="team-a", gpus=4, resumable=True), after=1)
+    ten_minutes(p)
+    p.step(arrived("second", tenant="team-b", gpus=4, resumable=True, submitted_at=START + 700), after=1)
+    ten_minutes(p)
+    assert p.state.tenant_gpus == {"team-a": 4}
+    assert stopped_jobs(p) == []

@@ -73,7 +73,7 @@ def _note_stop(state: PoolState, job: Job, decision: Moved, ran_s: float) -> Non
     job.served_s += ran_s
     job.intent = decision.intent
     job.requeue_cause = REQUEUE_CAUSES.get(Reason(decision.reason), "infrastructure")
-    preempted = decision.reason == Reason.PREEMPTED
+    preempted = job.requeue_cause == "preempted"
     if preempted:
         state.leaving[job.id] = None
     late = [m.node for m in job.members if m.state == TOLD] if decision.reason == Reason.START_TIMEOUT else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
-from typing import Any, Self
+from typing import Any, Final, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,9 @@ class PoolConfig:
     time_limit_s_max: int | None = None
     tenant_gpus_max: int | None = None  # for every tenant not named below
     tenant_gpus: dict[str, int] = field(default_factory=dict)
+    tenant_quota: dict[str, int] = field(default_factory=dict)  # nominal GPUs; none named: no quotas (core/quota.py)
+    borrowers: str = "any"  # who may go over its tenant's quota: "any", "resumable" (jobs that can resume), "none"
+    reclaim_min_run_s: float = 60.0  # so long runs whoever borrows before its GPUs are taken back
     preemption: bool = False  # may a job of a higher priority class take the GPUs of lower ones?
     preemption_min_run_s: float = 60.0
     fast_failure_s: float = 10.0
@@ -63,6 +66,22 @@ class PoolConfig:
         """Return how many GPUs the tenant may hold at once, None for no limit."""
         return self.tenant_gpus.get(tenant, self.tenant_gpus_max)
 
+    def nominal(self, tenant: str) -> int:
+        """Return the tenant's quota of GPUs."""
+        return self.tenant_quota.get(tenant, 0)
+
+    def may_borrow(self, *, resumable: bool) -> bool:
+        """Tell whether a job may go over its tenant's quota."""
+        return self.borrowers == "any" or (self.borrowers == "resumable" and resumable)
+
+    def most(self, tenant: str, *, borrows: bool) -> int | None:
+        """Return how many GPUs the tenant may hold with a job that may borrow, or may not; None for no limit."""
+        limit = self.tenant_limit(tenant)
+        if borrows or not self.tenant_quota:
+            return limit
+        nominal = self.nominal(tenant)
+        return nominal if limit is None else min(nominal, limit)
+
     def to_json(self) -> dict[str, Any]:
         """Return the settings as a JSON object."""
         return asdict(self)
@@ -80,10 +99,16 @@ class PoolConfig:
         made = cls(**given)
         for f in fields(cls):
             _check(f.name, getattr(made, f.name), getattr(cls(), f.name))
+        for name, choices in _CHOICES.items():
+            if getattr(made, name) not in choices:
+                raise TypeError(f"pool setting {name} is one of {', '.join(choices)}, not {getattr(made, name)!r}")
         for f in fields(Budget):
             for name in ("infrastructure", "launch", "preempted"):
                 _check(f"{name}.{f.name}", getattr(getattr(made, name), f.name), 0.0 if f.name.endswith("_s") else 0)
         return made
+
+
+_CHOICES: Final = {"borrowers": ("any", "resumable", "none")}
 
 
 def _check(name: str, value: object, default: object) -> None:

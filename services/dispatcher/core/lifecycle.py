@@ -23,6 +23,7 @@ _SPENT_REASON: Final = {
 }
 
 
+_GIVEN_WAY: Final = {reason.value: reason for reason in (Reason.PREEMPTED, Reason.RECLAIMED)}
 _LOST_REASONS: Final = {
     "refused": Reason.START_REFUSED,
     "node_lost": Reason.NODE_LOST,
@@ -143,6 +144,11 @@ def preempt(state: PoolState, job: Job, emit: Emit, detail: str) -> None:
     _stop(state, job, emit, StopIntent.REQUEUE, Reason.PREEMPTED, detail)
 
 
+def reclaim_from(state: PoolState, job: Job, emit: Emit, detail: str) -> None:
+    """Take back the GPUs that a job's tenant has borrowed."""
+    _stop(state, job, emit, StopIntent.REQUEUE, Reason.RECLAIMED, detail)
+
+
 def _stopping(state: PoolState, job: Job, emit: Emit) -> None:
     if job.cancel_by is not None and job.intent < StopIntent.CANCEL:
         emit(
@@ -258,7 +264,7 @@ def _requeue(
             job.id,
             job.attempt,
             JobEvent.REQUEUE,
-            Reason.PREEMPTED if cause == "preempted" else Reason.RETRYING,
+            _GIVEN_WAY.get(job.reason, Reason.PREEMPTED) if cause == "preempted" else Reason.RETRYING,
             detail,
             not_before=state.at + budget.backoff_s(times),
             spends=cause,
@@ -281,6 +287,7 @@ REQUEUE_CAUSES: Final = {
     Reason.START_REFUSED: "launch",
     Reason.START_TIMEOUT: "launch",
     Reason.PREEMPTED: "preempted",
+    Reason.RECLAIMED: "preempted",
     Reason.NODE_LOST: "infrastructure",
     Reason.NODE_DECLARED_DEAD: "infrastructure",
     Reason.MEMBER_LOST: "infrastructure",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from schedmate.schemas.reasons import Reason
 from schedmate.services.dispatcher.core.fitting import avoided
 from schedmate.services.dispatcher.core.lifecycle import Emit, preempt
+from schedmate.services.dispatcher.core.quota import given_way_by, spared
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
 
@@ -72,12 +73,15 @@ def make_room(state: PoolState, job: Job, emit: Emit) -> bool:
 def _victims(state: PoolState, job: Job, room: _Room) -> list[Job]:
     """Return the jobs at the margin that let the job fit, none that need not go; nobody where it would not fit."""
     victims: list[Job] = []
+    borrowers = given_way_by(state)
     for key, job_id in reversed(state.holders):
         if not state.policy.gives_way(key, job, state):
             return []
         victim = state.jobs[job_id]
         ran_s = state.at - victim.since
         if not victim.resumable or victim.priority > job.priority or ran_s < state.config.preemption_min_run_s:
+            continue
+        if spared(job, victim, borrowers):
             continue
         room.give(victim)
         victims.append(victim)

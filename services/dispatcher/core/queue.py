@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-Kind = tuple[int, int, str | None, int, str | None, tuple[str, ...]]
-"""GPUs per node, nodes, GPU type, least GPU memory (MiB), tenant where it has a limit, nodes to avoid."""
+Kind = tuple[int, int, str | None, int, str | None, tuple[str, ...], tuple[Any, ...]]
+"""GPUs per node, nodes, GPU type, least GPU memory (MiB), tenant where it has a limit, nodes to avoid, what else sets it apart."""
 Key = tuple[Any, ...]
 
 

@@ -9,7 +9,9 @@ from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, JobState
 from schedmate.services.dispatcher.core.capacity import GpuClass
 from schedmate.services.dispatcher.core.fitting import AT_LIMIT, FITS, NEVER, avoided, fit
+from schedmate.services.dispatcher.core.quota import borrowed, entitled, reclaimable
 from schedmate.services.dispatcher.core.state import Job, Node, PoolState
+from schedmate.services.dispatcher.core.victims import least
 
 WAITS_FOR_MAX = 8
 
@@ -60,7 +62,10 @@ def _behind(ahead: int | None) -> str:
 
 
 def _at_limit(state: PoolState, job: Job) -> Why:
-    limit = state.config.tenant_limit(job.tenant) or 0
+    config = state.config
+    limit = config.most(job.tenant, borrows=config.may_borrow(resumable=job.resumable)) or 0
+    if limit != config.tenant_limit(job.tenant):
+        return _at_quota(state, job, limit)
     if job.gpus_total > limit:  # the limit was lowered after it had been admitted
         return Why(
             Reason.EXCEEDS_POOL_LIMITS,
@@ -69,13 +74,66 @@ def _at_limit(state: PoolState, job: Job) -> Why:
         )
     used = state.tenant_gpus.get(job.tenant, 0)
     detail = f"tenant {job.tenant} holds {used} of its {limit} GPUs; the job needs {job.gpus_total}"
+    return _told(state, Why(Reason.TENANT_GPU_LIMIT, detail), _own_ends(state, job, limit), "would be within the limit")
+
+
+def _at_quota(state: PoolState, job: Job, quota: int) -> Why:
+    """It would go over its tenant's quota, and may not borrow (core/quota.py)."""
+    whose = f"the quota of tenant {job.tenant} is {quota} GPUs"
+    refused = "nobody borrows here" if state.config.borrowers == "none" else "only jobs that can resume may borrow"
+    if job.gpus_total > quota:
+        detail = f"{whose}; the job needs {job.gpus_total}, and {refused}"
+        return Why(Reason.TENANT_QUOTA, detail, "starts only when the quota is raised")
+    held = state.tenant_gpus.get(job.tenant, 0)
+    detail = f"{whose}, of which it holds {held}; the job needs {job.gpus_total}, and {refused}"
+    return _told(state, Why(Reason.TENANT_QUOTA, detail), _own_ends(state, job, quota), "would be within the quota")
+
+
+def _own_ends(state: PoolState, job: Job, limit: int) -> list[Job]:
+    """Return the jobs of its own tenant that must end so that the job stays within a limit, the earliest expected first."""
+    used = state.tenant_gpus.get(job.tenant, 0)
     ended: list[Job] = []
     for running in _by_expected_end(state, [j for j in _running(state) if j.tenant == job.tenant]):
         ended.append(running)
         used -= running.gpus_total
         if used + job.gpus_total <= limit:
             break
-    return _told(state, Why(Reason.TENANT_GPU_LIMIT, detail), ended, "would be within the limit")
+    return ended
+
+
+def _reclaiming(state: PoolState, job: Job) -> Why | None:
+    """The job is within its tenant's quota and others have borrowed what it needs: they are stopped when they may be."""
+    if not (state.config.tenant_quota and entitled(state, job)):
+        return None
+    borrowers = borrowed(state)
+    victims = least(state, job, lambda victim: reclaimable(job, victim, borrowers))
+    if victims is None:
+        return None
+    if not victims:  # those that are on their way out are enough
+        victims = [j for j in _running(state) if j.state is JobState.STOPPING and j.reason == Reason.RECLAIMED]
+        if not victims:
+            return None
+        at = max(expected_end(state, victim) or state.at for victim in victims)
+    else:
+        at = max(state.at, *(victim.since + state.config.reclaim_min_run_s for victim in victims))
+    held = state.tenant_gpus.get(job.tenant, 0)
+    detail = (
+        f"needs {_request(job)}; tenant {job.tenant} holds {held} of its quota of {state.config.nominal(job.tenant)} GPUs, "
+        f"and others have borrowed what it needs"
+    )
+    names = ", ".join(victim.id for victim in victims[:WAITS_FOR_MAX])
+    told = f"starts when {names} {'gives' if len(victims) == 1 else 'give'} back what {'it has' if len(victims) == 1 else 'they have'} borrowed"
+    return Why(Reason.WAITS_FOR_RECLAIM, detail, told, tuple(victim.id for victim in victims[:WAITS_FOR_MAX]), at)
+
+
+def _borrows(state: PoolState, job: Job) -> str:
+    """Return what a pool with quotas adds to the reason of a job that finds no room."""
+    if not state.config.tenant_quota:
+        return ""
+    held, quota = state.tenant_gpus.get(job.tenant, 0), state.config.nominal(job.tenant)
+    if held + job.gpus_total > quota:
+        return f"; it would borrow: tenant {job.tenant} holds {held} of its quota of {quota}"
+    return f"; tenant {job.tenant} holds {held} of its quota of {quota}, and stopping those who have borrowed would not help"
 
 
 def _request(job: Job) -> str:
@@ -138,6 +196,9 @@ def _suits(gpu_class: GpuClass, job: Job) -> bool:
 
 
 def _no_room(state: PoolState, job: Job, ahead: int | None, *, with_counterfactual: bool) -> Why:
+    reclaims = _reclaiming(state, job)
+    if reclaims is not None:
+        return reclaims
     avoid = avoided(state, job)
     suitable = [g for g in state.capacity.groups() if _suits(g.gpu_class, job) and g.node not in avoid]
     free_total = sum(len(g.free) for g in suitable)
@@ -149,7 +210,7 @@ def _no_room(state: PoolState, job: Job, ahead: int | None, *, with_counterfactu
     else:
         reason = Reason.GPUS_QUARANTINED if quarantined else Reason.INSUFFICIENT_GPUS
         seen = f"the largest free is {len(largest.free)} on {largest.node}"
-    detail = f"needs {_request(job)}; {seen}"
+    detail = f"needs {_request(job)}; {seen}{_borrows(state, job)}"
     if avoid:
         detail += f"; it keeps away from {', '.join(sorted(avoid))}, where it failed"
     if ahead:

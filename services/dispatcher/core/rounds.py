@@ -16,6 +16,7 @@ from math import ceil
 from schedmate.services.dispatcher.core.capacity import Group
 from schedmate.services.dispatcher.core.fitting import fit
 from schedmate.services.dispatcher.core.lifecycle import Emit, preempt
+from schedmate.services.dispatcher.core.quota import share_out
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
 Place = Callable[[PoolState, Job, list[Group], int, Emit], None]
@@ -63,6 +64,8 @@ class _Chosen:
 def _hold(state: PoolState) -> _Chosen:
     """Give out the GPUs by their number, in the policy's order."""
     state.cross_levels()
+    if state.config.tenant_quota:
+        return _Chosen(*share_out(state))
     quota = state.capacity.free_gpus + state.held_gpus
     kinds = state.ranks
     heap = [(entries[0], gpus, 0) for gpus, entries in kinds.items() if gpus <= quota]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
 
 from schedmate.services.dispatcher.core.backfill import backfill
 from schedmate.services.dispatcher.core.capacity import Group
@@ -13,6 +12,7 @@ from schedmate.services.dispatcher.core.lifecycle import Emit
 from schedmate.services.dispatcher.core.margin import make_room
 from schedmate.services.dispatcher.core.preemption import make_way
 from schedmate.services.dispatcher.core.queue import Kind
+from schedmate.services.dispatcher.core.quota import heads, next_of, put_following, reclaim
 from schedmate.services.dispatcher.core.rounds import decide_round
 from schedmate.services.dispatcher.core.state import Job, Node, PoolState
 
@@ -25,24 +25,23 @@ def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
     if state.oldest:
         state.promote_overdue()
     queue = state.queue
-    if not (queue.changed or state.config.preemption) and state.pass_epoch == state.capacity.epoch:
+    stops_others = state.config.preemption or bool(state.config.tenant_quota)
+    if not (queue.changed or stops_others) and state.pass_epoch == state.capacity.epoch:
         return
     if state.pass_epoch != state.capacity.epoch:
         state.blocked.clear()
-    heap = queue.heads()
+    heap = heads(state)
     passed_over = 0
     while heap:
         if full():
             state.more = True
             return
-        _, job_id, kind = heappop(heap)
+        _, job_id, kind = next_of(state, heap)
         job = state.jobs[job_id]
         verdict, groups = _verdict(state, job, kind)
         if groups is not None:
             _place(state, job, groups, passed_over, emit)
-            following = queue.head_of(kind)
-            if following is not None:
-                heappush(heap, following)
+            put_following(state, heap, kind)
             continue
         if verdict == NO_ROOM and _holds_others_back(state, job, emit, full):
             break
@@ -54,7 +53,12 @@ def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
 def _holds_others_back(state: PoolState, job: Job, emit: Emit, full: Callable[[], bool]) -> bool:
     """Do what a job that does not fit calls for; tell whether those behind it wait for it."""
     policy = state.policy
-    if (state.config.preemption and make_way(state, job, emit)) or (policy.preempts and make_room(state, job, emit)):
+    config = state.config
+    if (
+        (config.tenant_quota and reclaim(state, job, emit))
+        or (config.preemption and make_way(state, job, emit))
+        or (policy.preempts and make_room(state, job, emit))
+    ):
         return True
     if policy.backfills:
         backfill(state, job, emit, _place, full)

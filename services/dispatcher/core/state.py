@@ -16,6 +16,7 @@ from schedmate.services.dispatcher.core.inputs import DiagnosisArrived, Input
 from schedmate.services.dispatcher.core.inputs import from_json as input_from_json
 from schedmate.services.dispatcher.core.inputs import to_json as input_to_json
 from schedmate.services.dispatcher.core.queue import Key, Kind, WaitingQueue
+from schedmate.services.dispatcher.core.ripening import Ripening
 from schedmate.services.dispatcher.core.trust import Trust
 
 if TYPE_CHECKING:
@@ -196,6 +197,7 @@ class PoolState:
         self.rank_of: dict[str, Key] = {}
         self.crossings: list[tuple[float, str, int]] = []  # when a running job comes to the second level
         self.more = False  # the last step stopped at its bound
+        self.ripening = Ripening(config, policy)
         self.capacity = Capacity()
         self.queue = WaitingQueue()
         self.blocked: dict[Kind, tuple[int, str]] = {}
@@ -268,8 +270,11 @@ class PoolState:
 
     def kind_of(self, job: Job) -> Kind:
         """Return what decides whether the job fits."""
-        limited = job.tenant if self.config.tenant_limit(job.tenant) is not None else None
-        return (job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib, limited, job.avoid)
+        config = self.config
+        quotas = bool(config.tenant_quota)
+        limited = job.tenant if quotas or config.tenant_limit(job.tenant) is not None else None
+        apart = (job.resumable,) if quotas else ()
+        return (job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib, limited, job.avoid, apart)
 
     def enqueue(self, job: Job) -> None:
         """Let the job compete for GPUs."""
@@ -296,6 +301,7 @@ class PoolState:
         """Another policy: its structures are built from the jobs."""
         self.holders, self.held_keys, self.holding, self.held_gpus, self.ranks, self.rank_of = [], {}, {}, 0, {}, {}
         self.crossings = []
+        self.ripening = Ripening(self.config, self.policy)
         self.leaving = {
             j.id: None for j in self.jobs.values() if j.state is JobState.STOPPING and j.requeue_cause == "preempted"
         }
@@ -307,6 +313,8 @@ class PoolState:
 
     def hold(self, job: Job) -> None:
         """The job runs (or what is known of it has changed): it stands where the policy ranks it."""
+        if self.ripening:
+            self.ripening.runs(job, self.at)
         if self.policy.preempts or self.policy.backfills:
             self.let_go(job)
             key = self.policy.held_key(job, self)
@@ -406,9 +414,11 @@ class PoolState:
     def next_timer(self) -> float | None:
         """Return when something is due that no event will tell: a job's deadline, or a round."""
         due = self._next_deadline()
-        if self.round_at is None:
-            return due
-        return self.round_at if due is None else min(due, self.round_at)
+        if self.round_at is not None:
+            due = self.round_at if due is None else min(due, self.round_at)
+        if self.ripening and len(self.queue) and (ripe := self.ripening.next_at(self)) is not None:
+            due = ripe if due is None else min(due, ripe)
+        return due
 
     def _next_deadline(self) -> float | None:
         """Return the earliest deadline that still holds, dropping those that do not."""

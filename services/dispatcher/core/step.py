@@ -77,6 +77,8 @@ def begin(state: PoolState, at: float) -> None:
     state.repeats = 0
     state.ended_now.clear()
     state.before.clear()
+    if state.ripening and state.ripening.take_due(state):
+        state.queue.changed = True
 
 
 def recover(
