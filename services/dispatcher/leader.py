@@ -30,8 +30,9 @@ from schedmate.services.dispatcher.batches import by_partition, poison_among, sl
 from schedmate.services.dispatcher.core import inputs as i
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.decisions import Moved, Placed
-from schedmate.services.dispatcher.core.fold import remaining_says_something_new, says_something_new
+from schedmate.services.dispatcher.core.fold import remaining_says_something_new
 from schedmate.services.dispatcher.core.policy import policy_named
+from schedmate.services.dispatcher.core.reports import says_something_new
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import CorePoisonedError, Step, canonical, step
 from schedmate.services.dispatcher.figures import Figures

@@ -11,7 +11,9 @@ import pytest
 from schedmate.services.dispatcher.core import decisions as d
 from schedmate.services.dispatcher.core import inputs as i
 from schedmate.services.dispatcher.core.config import Budget, PoolConfig
-from schedmate.services.dispatcher.core.fold import FoldError, fold, remaining_says_something_new, says_something_new
+from schedmate.services.dispatcher.core.fold import fold, remaining_says_something_new
+from schedmate.services.dispatcher.core.inputs import FoldError
+from schedmate.services.dispatcher.core.reports import says_something_new
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import CorePoisonedError, step
 from schedmate.services.dispatcher.liveness import NodeLiveness

@@ -11,7 +11,7 @@ from typing import Any, Final
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, TERMINAL, JobEvent, JobState, transition
 from schedmate.services.dispatcher.core.decisions import Decision, Moved, NodeMarked, Noted, Placed, Release, Stop
-from schedmate.services.dispatcher.core.fold import suspect
+from schedmate.services.dispatcher.core.endings import suspect
 from schedmate.services.dispatcher.core.lifecycle import REQUEUE_CAUSES, first_bad_node
 from schedmate.services.dispatcher.core.state import AVOID_MAX, TOLD, Job, Member, PoolState
 

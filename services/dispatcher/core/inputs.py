@@ -9,6 +9,10 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final
 
 
+class FoldError(ValueError):
+    """The input contradicts what a pool can be; it is recorded as refused."""
+
+
 @dataclass(unsafe_hash=True, slots=True)
 class Input:
     """Base of the inputs. `RANK` is the place in a batch's canonical order: ends, node changes, cancels, arrivals, estimates."""

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass, field, fields
 from heapq import heappop, heappush
 from math import floor, inf
 from typing import TYPE_CHECKING, Any, Final
 
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, JobState
-from schedmate.services.dispatcher.core.capacity import Capacity, GpuClass
+from schedmate.services.dispatcher.core.capacity import Capacity
 from schedmate.services.dispatcher.core.config import PoolConfig
-from schedmate.services.dispatcher.core.inputs import DiagnosisArrived, Input
+from schedmate.services.dispatcher.core.inputs import Input
 from schedmate.services.dispatcher.core.inputs import from_json as input_from_json
 from schedmate.services.dispatcher.core.inputs import to_json as input_to_json
+from schedmate.services.dispatcher.core.job import (
+    AVOID_MAX,
+    ENDED,
+    STARTED,
+    TOLD,
+    Job,
+    Member,
+    job_from_json,
+    job_to_json,
+)
+from schedmate.services.dispatcher.core.node import Node, node_from_json, node_to_json
 from schedmate.services.dispatcher.core.queue import Key, Kind, WaitingQueue
 from schedmate.services.dispatcher.core.ripening import Ripening
 from schedmate.services.dispatcher.core.trust import Trust
@@ -22,142 +32,11 @@ from schedmate.services.dispatcher.core.trust import Trust
 if TYPE_CHECKING:
     from schedmate.services.dispatcher.core.policy import Policy
 
-CORE_VERSION: Final = "1"
-AVOID_MAX: Final = 8
+__all__ = ("AVOID_MAX", "CORE_VERSION", "ENDED", "STARTED", "TOLD", "Job", "Member", "Node", "PoolState")
 
-TOLD, STARTED, ENDED = 0, 1, 2
+CORE_VERSION: Final = "1"
 _NEVER: Final = 1e14  # seconds; a deadline so far away is none
 _RUNS: Final = (JobState.ASSIGNED, JobState.RUNNING)
-
-
-@dataclass(slots=True)
-class Member:
-    """One member of the current attempt. `state` is TOLD, STARTED or ENDED; `cause` as in ExitCause, `refused`, `node_lost` or `declared_dead`."""
-
-    node: str
-    session: int
-    gpus: tuple[int, ...]
-    state: int = TOLD
-    exit_code: int | None = None
-    signal: int | None = None
-    cause: str | None = None
-    started_at: float | None = None
-    ended_at: float | None = None
-    stop_ordered: bool = False
-    detail: str = ""
-
-    @property
-    def done(self) -> bool:
-        """It ended by itself with 0."""
-        return self.state == ENDED and self.cause == "exited" and self.exit_code == 0
-
-    @property
-    def lost(self) -> bool:
-        """It ended through no doing of its own: lost, refused, or its lease ran out."""
-        return self.state == ENDED and self.cause in _LOST
-
-
-_LOST: Final = ("lost", "node_lost", "declared_dead", "refused", "lease_expired", "worker_stopped")
-
-
-@dataclass(slots=True)
-class Job:
-    """One live job. `order` is its arrival number; `since` when it came to its state; `spent` counts attempts by cause.
-
-    A job of 0 nodes is *packed*: `gpus` is the whole job's count, and the placer chooses its members.
-    """
-
-    id: str
-    tenant: str
-    user: str
-    priority: int
-    gpus: int
-    nodes: int
-    gpu_type: str | None
-    gpu_memory_mib: int
-    time_limit_s: int | None
-    retries: int
-    submitted_at: float
-    order: int
-    spec: str
-    trace: str | None
-    state: JobState = JobState.SUBMITTED
-    reason: str = "NOT_YET_CONSIDERED"
-    detail: str = ""
-    since: float = 0.0
-    attempt: int = 0
-    place: tuple[int, int] = (-1, -1)  # (seq, index) of the current assignment
-    members: list[Member] = field(default_factory=list)
-    master_port: int = 0
-    started_at: float | None = None
-    intent: int = 0
-    requeue_cause: str = ""
-    requeue_avoid: str | None = None
-    cancel_by: str | None = None
-    not_before: float = 0.0
-    spent: dict[str, int] = field(default_factory=dict)
-    avoid: tuple[str, ...] = ()
-    resume_from: str | None = None
-    diagnosis: DiagnosisArrived | None = None
-    suspects: tuple[str, ...] = ()  # nodes on which it failed fast, unconfirmed
-    estimate_revision: int = 0
-    p10_s: float | None = None
-    p50_s: float | None = None
-    p90_s: float | None = None
-    basis: str | None = None
-    expected_end: float | None = None
-    resumable: bool = False
-    served_s: float = 0.0  # how long earlier attempts ran that were stopped
-    queue_key: Key | None = None
-    queue_kind: Kind | None = None
-
-    @property
-    def gpus_total(self) -> int:
-        """GPUs of the whole gang."""
-        return self.gpus * (self.nodes or 1)
-
-
-@dataclass(slots=True)
-class Node:
-    """One node. `owner` maps a GPU index to the job that holds it, whether or not the node still reports that GPU."""
-
-    name: str
-    order: int
-    session: int = 0
-    boot_id: str = ""
-    applied: tuple[int, int] = (-1, -1)
-    lease_s: float = 0.0
-    address: str = ""
-    port_min: int = 0
-    port_max: int = 0
-    port_next: int = 0
-    gpus: dict[int, GpuClass] = field(default_factory=dict)  # usable ones
-    gpus_reported: int = 0
-    owner: dict[int, str] = field(default_factory=dict)
-    ports: dict[int, str] = field(default_factory=dict)
-    alive: bool = False
-    unreachable: bool = False
-    stopping: bool = False
-    draining: bool = False
-    cordoned: str | None = None
-    cordon_wanted: str | None = None
-    strikes: tuple[str, ...] = ()
-    told: tuple[bool, bool, bool, bool] = (
-        False,
-        False,
-        False,
-        False,
-    )  # alive, draining, cordoned, unreachable as last decided
-
-    @property
-    def owners(self) -> tuple[str, ...]:
-        """The jobs that hold its GPUs, in the order of the GPUs: `owner` itself is in another order after a recovery."""
-        return tuple(dict.fromkeys(job for _, job in sorted(self.owner.items())))
-
-    @property
-    def schedulable(self) -> bool:
-        """May something be started on it?"""
-        return self.alive and not (self.unreachable or self.stopping or self.draining or self.cordoned is not None)
 
 
 class PoolState:
@@ -484,8 +363,8 @@ class PoolState:
             "config": self.config.to_json(),
             "seq": self.seq,
             "at": self.at,
-            "jobs": [_job_to_json(j) for j in self.jobs.values()],
-            "nodes": [_node_to_json(n) for n in self.nodes.values()],
+            "jobs": [job_to_json(j) for j in self.jobs.values()],
+            "nodes": [node_to_json(n) for n in self.nodes.values()],
             "ended": dict(self.ended),
             "early": {k: [input_to_json(i) for i in v] for k, v in self.early.items()},
             "cancels": dict(self.cancels),
@@ -507,8 +386,8 @@ class PoolState:
         state.round_at = value.get("round_at")
         state.trust = {basis: Trust.from_json(known) for basis, known in value.get("trust", {}).items()}
         state.arrivals, state.joins = value["arrivals"], value["joins"]
-        state.nodes = {n["name"]: _node_from_json(n) for n in value["nodes"]}
-        state.jobs = {j["id"]: _job_from_json(j) for j in value["jobs"]}
+        state.nodes = {n["name"]: node_from_json(n) for n in value["nodes"]}
+        state.jobs = {j["id"]: job_from_json(j) for j in value["jobs"]}
         for node in state.nodes.values():
             node.owner.clear()
             node.ports.clear()
@@ -526,50 +405,3 @@ class PoolState:
                 state.suspecting[job.id] = None
         state.rank_anew()
         return state
-
-
-_JOB_FIELDS: Final = tuple(f.name for f in fields(Job))
-_NODE_FIELDS: Final = tuple(f.name for f in fields(Node))
-_MEMBER_FIELDS: Final = tuple(f.name for f in fields(Member))
-
-
-def _job_to_json(job: Job) -> dict[str, Any]:
-    out = {name: getattr(job, name) for name in _JOB_FIELDS}
-    out["state"] = job.state.value
-    out["place"] = list(job.place)
-    out["avoid"], out["suspects"] = list(job.avoid), list(job.suspects)
-    out["members"] = [{n: getattr(m, n) for n in _MEMBER_FIELDS} for m in job.members]
-    out["diagnosis"] = input_to_json(job.diagnosis) if job.diagnosis is not None else None
-    out["queue_key"] = True if job.queue_key is not None else None
-    out["queue_kind"] = None
-    return out
-
-
-def _job_from_json(value: dict[str, Any]) -> Job:
-    given = dict(value)
-    given["state"] = JobState(given["state"])
-    given["place"] = tuple(given["place"])
-    given["avoid"], given["suspects"] = tuple(given["avoid"]), tuple(given["suspects"])
-    given["members"] = [Member(**{**m, "gpus": tuple(m["gpus"])}) for m in given["members"]]
-    diagnosis = given["diagnosis"]
-    given["diagnosis"] = input_from_json(diagnosis) if diagnosis is not None else None
-    given["queue_key"] = () if given["queue_key"] else None
-    return Job(**given)
-
-
-def _node_to_json(node: Node) -> dict[str, Any]:
-    out = {name: getattr(node, name) for name in _NODE_FIELDS}
-    out["applied"] = list(node.applied)
-    out["gpus"] = [[i, c[0], c[1]] for i, c in node.gpus.items()]
-    out["owner"], out["ports"] = {}, {}
-    out["strikes"], out["told"] = list(node.strikes), list(node.told)
-    return out
-
-
-def _node_from_json(value: dict[str, Any]) -> Node:
-    given = dict(value)
-    given["applied"] = tuple(given["applied"])
-    given["gpus"] = {i: (kind, memory) for i, kind, memory in given["gpus"]}
-    given["owner"], given["ports"] = {}, {}
-    given["strikes"], given["told"] = tuple(given["strikes"]), tuple(given["told"])
-    return Node(**given)

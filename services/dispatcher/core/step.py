@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from schedmate.schemas.states import JobState
 from schedmate.services.dispatcher.core.apply import apply
 from schedmate.services.dispatcher.core.decisions import Decision, NodeMarked, Placed, Release, Stop
-from schedmate.services.dispatcher.core.fold import FoldError, fold
-from schedmate.services.dispatcher.core.inputs import Input
+from schedmate.services.dispatcher.core.fold import fold
+from schedmate.services.dispatcher.core.inputs import FoldError, Input
 from schedmate.services.dispatcher.core.lifecycle import Emit, advance
 from schedmate.services.dispatcher.core.schedule import schedule
 from schedmate.services.dispatcher.core.state import PoolState
