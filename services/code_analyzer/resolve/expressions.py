@@ -24,6 +24,7 @@ from schedmate.services.code_analyzer.resolve.machine import (
     PathText,
     Source,
 )
+from schedmate.services.code_analyzer.resolve.sequences import elements_of_range
 from schedmate.services.code_analyzer.resolve.values import (
     GLOBAL,
     HOLE,
@@ -44,7 +45,7 @@ TEXT_MAX: Final = 20_000
 NUMBER_MAX: Final = 10**24
 _BINARY: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod, ast.BitOr: operator.or_, ast.BitAnd: operator.and_, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
+    ast.Mod: operator.mod, ast.BitOr: operator.or_, ast.BitAnd: operator.and_, ast.BitXor: operator.xor, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
 }  # fmt: skip
 _COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
@@ -118,11 +119,12 @@ class Expressions(Machine):
         if isinstance(data, Scope):
             return data.names.get(name, V(External(f"{data.file}.{name}")))
         if isinstance(data, Class):
-            return self.of_class(data, name) or V(External(f"{data.name}.{name}"), owner.place)
+            found = self.of_class(data, name) or V(External(f"{data.name}.{name}"), owner.place)
+            return _of_its_class(found, owner)
         if isinstance(data, str) and isinstance(data, PathText):
             return self._of_path(owner, data, name)
         if isinstance(data, (str, list, tuple, Parser, OpenFile, Function, int, float)):
-            return V(Method(owner, name), owner.place, role=owner.role)
+            return _of_plain(owner, name)
         return self._of_unknown(name, owner)
 
     def _of_unknown(self, name: str, owner: V) -> V:
@@ -317,6 +319,8 @@ class Expressions(Machine):
             return V(UNKNOWN if truth is None else not truth, inner.place)
         if isinstance(inner.data, (int, float)) and isinstance(node.op, (ast.USub, ast.UAdd)):
             return V(-inner.data if isinstance(node.op, ast.USub) else inner.data, inner.place, inner.basis)
+        if isinstance(inner.data, int) and isinstance(node.op, ast.Invert):
+            return V(-inner.data - 1, inner.place, inner.basis)
         return V(UNKNOWN, inner.place)
 
     def _boolean(self, node: ast.BoolOp, scope: Scope) -> V:
@@ -469,6 +473,8 @@ class Expressions(Machine):
             return [v if isinstance(v, V) else V(v, value.place) for v in data]
         if isinstance(data, Record) and not data.open:
             return [V(key, value.place) for key in data.entries]
+        if isinstance(data, Call):
+            return elements_of_range(data)
         if isinstance(data, str) and value.known and not isinstance(data, Source) and len(data) < 64:  # noqa: PLR2004 - see above
             return [V(c, value.place) for c in data]
         return None
@@ -509,6 +515,21 @@ class Expressions(Machine):
 
     def _inner(self, node: ast.Await | ast.Starred, scope: Scope) -> V:
         return self.value(node.value, scope)
+
+
+def _of_plain(owner: V, name: str) -> V:
+    """Return a method of a plain value; the member of an enumeration stands for its value here."""
+    if name == "value" and isinstance(owner.data, (str, int, float)) and owner.known:
+        return owner
+    return V(Method(owner, name), owner.place, role=owner.role)
+
+
+def _of_its_class(found: V, owner: V) -> V:
+    """Return a class method bound to its class, anything else as it is."""
+    data = found.data
+    if isinstance(data, Function) and any(_is_name(d, "classmethod") for d in data.decorators):
+        return V(Function(data.name, data.node, data.scope, data.owner, owner, data.decorators), found.place)
+    return found
 
 
 _RULES: Final[Mapping[type[ast.expr], Callable[[Expressions, Any, Scope], V]]] = {

@@ -8,11 +8,11 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping
-from posixpath import basename, dirname, join
+from posixpath import basename, dirname, join, splitext
 from typing import TYPE_CHECKING, Any, Final
 
 from schedmate.schemas.events import Basis
-from schedmate.services.code_analyzer.resolve import lengths, parsers
+from schedmate.services.code_analyzer.resolve import lengths, parsers, sequences
 from schedmate.services.code_analyzer.resolve.composition import Composer, interpolated, override
 from schedmate.services.code_analyzer.resolve.configs import load, scalar
 from schedmate.services.code_analyzer.resolve.configs import parse as parse_config
@@ -48,9 +48,10 @@ def library_call(machine: Program, call: Call, scope: Scope, node: ast.AST) -> V
     del node
     last = call.name.rsplit(".", 1)[-1]
     if call.name.startswith("builtins."):
-        rule = _BUILTINS.get(last)
+        rule = _BUILTINS.get(last) or sequences.BUILTINS.get(last)
         return rule(machine, call, scope) if rule is not None else None
-    rule = _BY_PATH.get(call.name) or _BY_PATH.get(".".join(call.name.split(".")[-2:])) or _BY_NAME.get(last)
+    short = ".".join(call.name.split(".")[-2:])
+    rule = _BY_PATH.get(call.name) or _BY_PATH.get(short) or sequences.BY_PATH.get(short) or _BY_NAME.get(last)
     if rule is not None:
         found = rule(machine, call, scope)
         if found is not None:
@@ -479,7 +480,7 @@ def _chosen(commands: list[Function], words: list[Arg]) -> Function | None:
 def _typer_app(machine: Program, call: Call, _scope: Scope) -> V | None:
     """`app()`: a call of what `typer.Typer()` gave."""
     if call.owner is None or id(call.owner) not in machine.commands:
-        return None
+        return sequences.called(machine, call, _scope)
     commands = machine.commands[id(call.owner)]
     words = list(machine.argv)
     if len(commands) == 1:
@@ -817,7 +818,10 @@ def _number(kind: Callable[[Any], Any]) -> _Rule:
     def rule(_machine: Program, call: Call, _scope: Scope) -> V | None:
         value = call.args[0] if call.args else V(0)
         if isinstance(value.data, (int, float, str)) and value.known:
+            base = call.argument(1, "base")
             try:
+                if base is not None and kind is int and isinstance(value.data, str) and isinstance(base.data, int):
+                    return V(int(value.data, base.data), value.place, value.basis, value.role)
                 number = kind(float(value.data) if kind is int and isinstance(value.data, str) and "." not in value.data and "e" in value.data else value.data)  # fmt: skip
             except (ValueError, OverflowError):
                 return V(UNKNOWN, value.place, role=value.role)
@@ -925,7 +929,7 @@ def _getattr(machine: Program, call: Call, scope: Scope) -> V | None:
         return V(External(f"{owner.name}.?") if isinstance(owner, External) else UNKNOWN, call.place)
     found = machine.attribute(call.args[0], call.args[1].data, scope, ast.Constant(0))
     missing = isinstance(found.data, Method) or (
-        isinstance(found.data, External) and isinstance(call.args[0].data, (Instance, Record))
+        isinstance(found.data, External) and isinstance(call.args[0].data, (Instance, Record, Class))
     )
     if missing and len(call.args) > 2:  # noqa: PLR2004 - with a default
         return call.args[2]
@@ -985,6 +989,13 @@ def _path_function(kind: Callable[..., str]) -> _Rule:
         return V(kind(*texts), call.args[0].place) if texts and all(isinstance(t, str) for t in texts) else V(UNKNOWN)
 
     return rule
+
+
+def _split_suffix(_machine: Program, call: Call, _scope: Scope) -> V | None:
+    path = call.args[0] if call.args else V(UNKNOWN)
+    if not isinstance(path.data, str) or not path.known:
+        return V(UNKNOWN, path.place)
+    return V(tuple(V(part, path.place) for part in splitext(path.data)), path.place)
 
 
 def _exists(machine: Program, call: Call, scope: Scope) -> V | None:
@@ -1062,7 +1073,7 @@ _BUILTINS: Final[Mapping[str, _Rule]] = {
 
 _BY_PATH: Final[Mapping[str, _Rule]] = {
     "os.getenv": _getenv, "environ.get": _getenv, "os.path.join": _path_function(join), "path.join": _path_function(join),
-    "path.dirname": _path_function(dirname), "path.basename": _path_function(basename), "path.exists": _exists, "path.isfile": _exists,
+    "path.dirname": _path_function(dirname), "path.basename": _path_function(basename), "path.splitext": _split_suffix, "path.exists": _exists, "path.isfile": _exists,
     "math.ceil": _mathematics(math.ceil), "math.floor": _mathematics(math.floor), "math.sqrt": _mathematics(math.sqrt),
     "math.prod": _extreme(math.prod), "np.ceil": _mathematics(math.ceil), "numpy.ceil": _mathematics(math.ceil),
     "yaml.safe_load": _parsed_file(".yaml"), "yaml.load": _parsed_file(".yaml"), "yaml.full_load": _parsed_file(".yaml"),

@@ -193,17 +193,24 @@ class Program(Expressions):
             self._set_attribute(self.value(target.value, scope), target.attr, value)
         elif isinstance(target, ast.Subscript):
             self._set_element(self.value(target.value, scope), self.value(target.slice, scope), value)
-        elif isinstance(target, ast.Starred):
-            self.bind(target.value, V(UNKNOWN), scope)
 
     def _unpack(self, target: ast.Tuple | ast.List, value: V, scope: Scope) -> None:
         elements = self.elements(value)
+        starred = next((n for n, part in enumerate(target.elts) if isinstance(part, ast.Starred)), None)
+        if elements is not None and starred is not None and len(elements) >= len(target.elts) - 1:
+            behind = len(elements) - (len(target.elts) - starred - 1)
+            rest = V(elements[starred:behind], value.place)
+            self._unpack_each(target, [*elements[:starred], rest, *elements[behind:]], scope)
+            return
         if elements is None or len(elements) != len(target.elts):
             elements = [V(UNKNOWN, value.place)] * len(target.elts)
             if isinstance(value.data, Call):
                 elements = _returned(value.data, len(target.elts))
+        self._unpack_each(target, elements, scope)
+
+    def _unpack_each(self, target: ast.Tuple | ast.List, elements: list[V], scope: Scope) -> None:
         for part, element in zip(target.elts, elements, strict=True):
-            self.bind(part, element, scope)
+            self.bind(part.value if isinstance(part, ast.Starred) else part, element, scope)
 
     def _set_attribute(self, owner: V, name: str, value: V) -> None:
         data = owner.data
@@ -300,7 +307,7 @@ class Program(Expressions):
 
     def _for(self, node: ast.For | ast.AsyncFor, scope: Scope) -> None:
         source = self.value(node.iter, scope)
-        elements = self.elements(source) if not isinstance(source.data, str) else None
+        elements = self.elements(source) if not isinstance(source.data, (str, Call)) else None
         if elements is not None and len(elements) <= SMALL_LOOP and not _is_counter(node):
             self._each(node, elements, scope)
             return
