@@ -210,6 +210,8 @@ class Trace:
             tenant_quota=rng.choice(({}, {}, {"a": 4}, {"a": 8, "b": 4}, {"a": 2, "b": 2, "c": 9})),
             borrowers=rng.choice(("any", "any", "resumable", "none")),
             reclaim_min_run_s=rng.choice((0.0, 60.0)),
+            ageing_s=rng.choice((0.0, 0.0, 50.0)),
+            ageing_classes_max=rng.choice((1, 3)),
             preemption=rng.random() < 0.6,
             preemption_min_run_s=rng.choice((0.0, 60.0)),
             strikes_max=rng.choice((1, 3)),

@@ -45,6 +45,8 @@ class PoolConfig:
     reclaim_min_run_s: float = 60.0  # so long runs whoever borrows before its GPUs are taken back
     preemption: bool = False  # may a job of a higher priority class take the GPUs of lower ones?
     preemption_min_run_s: float = 60.0
+    ageing_s: float = 0.0  # so much waiting ranks a job one class higher; 0: none does (core/ageing.py)
+    ageing_classes_max: int = 3  # by so many classes at most, and never above the highest
     fast_failure_s: float = 10.0
     strikes_max: int = 3  # so many jobs in a row fail fast on a node and nowhere else: it is cordoned
     infrastructure: Budget = Budget(cap=20, base_s=1.0, cap_s=300.0, free=1)

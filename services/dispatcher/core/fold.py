@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from schedmate.schemas.states import HOLDS_GPUS, JobState
+from schedmate.services.dispatcher.core.ageing import Ageing
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.endings import end_member, suspect
 from schedmate.services.dispatcher.core.inputs import (
@@ -248,6 +249,7 @@ def _config(state: PoolState, value: ConfigChanged) -> None:
     for job in waiting:
         state.dequeue(job)
     state.oldest.clear()
+    state.ageing = Ageing()
     state.config, state.policy = config, policy
     state.round_at = None
     _forget_early(state, config.early_max)

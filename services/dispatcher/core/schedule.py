@@ -19,6 +19,8 @@ from schedmate.services.dispatcher.core.state import Job, Node, PoolState
 
 def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
     """Place what can be placed. `full` tells when the entry has reached its bound; the rest follows in the next one."""
+    if state.config.ageing_s:
+        state.ageing.raise_due(state)
     if state.policy.rounds_s is not None:
         decide_round(state, emit, _place)
         return

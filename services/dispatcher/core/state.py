@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, JobState
+from schedmate.services.dispatcher.core.ageing import Ageing
 from schedmate.services.dispatcher.core.capacity import Capacity
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.inputs import Input
@@ -77,6 +78,7 @@ class PoolState:
         self.crossings: list[tuple[float, str, int]] = []  # when a running job comes to the second level
         self.more = False  # the last step stopped at its bound
         self.ripening = Ripening(config, policy)
+        self.ageing = Ageing()
         self.capacity = Capacity()
         self.queue = WaitingQueue()
         self.blocked: dict[Kind, tuple[int, str]] = {}
@@ -160,6 +162,8 @@ class PoolState:
         assert job.queue_key is None, "the job waits already"
         job.queue_kind = self.kind_of(job)
         key = self.policy.key(job, self)
+        if self.config.ageing_s:
+            key = self.ageing.key(job, key, self)
         if self.bounds_wait:
             if self.overdue(job):
                 key = (key[0], -inf, job.submitted_at, job.order)
@@ -203,7 +207,9 @@ class PoolState:
             if job.id not in self.holding:
                 self.holding[job.id] = None
                 self.held_gpus += job.gpus_total
-            if job.id not in self.rank_of:
+            if (
+                job.id not in self.rank_of or self.config.ageing_s
+            ):  # the rank of a job that runs is not that of its wait
                 self.rank(job, self.policy.key(job, self))
             level = self.policy.level_gpu_s
             if level is not None and job.served_s * job.gpus_total <= level:
@@ -297,6 +303,8 @@ class PoolState:
             due = self.round_at if due is None else min(due, self.round_at)
         if self.ripening and len(self.queue) and (ripe := self.ripening.next_at(self)) is not None:
             due = ripe if due is None else min(due, ripe)
+        if self.config.ageing_s and (rises := self.ageing.next_at(self)) is not None:
+            due = rises if due is None else min(due, rises)
         return due
 
     def _next_deadline(self) -> float | None:
