@@ -12,6 +12,7 @@ from schedmate.simulator.trace import Trace, TraceError
 
 PHILLY_GPUS_PER_NODE = 8
 NODES_MAX = 1_000_000
+UNTYPED = "gpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class NodeSpec:
 
     name: str
     gpus: int
-    gpu_type: str = "gpu"
+    gpu_type: str = UNTYPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,11 @@ class Cluster:
     def nodes(self) -> int:
         """Nodes of all pools."""
         return sum(len(nodes) for nodes in self.pools.values())
+
+    @property
+    def typed(self) -> bool:
+        """Does any node name its GPU type?"""
+        return any(node.gpu_type != UNTYPED for nodes in self.pools.values() for node in nodes)
 
     @property
     def gpus(self) -> int:
@@ -103,7 +109,7 @@ def from_list(path: Path) -> Cluster:
         seen.add(name)
         gpus = row.count(names[1])
         if gpus:
-            spec = NodeSpec(name, gpus, row.values.get(names[2], "").strip() or "gpu")
+            spec = NodeSpec(name, gpus, row.values.get(names[2], "").strip() or UNTYPED)
             pools.setdefault(row.values.get("pool", "").strip() or "default", []).append(spec)
     if not pools:
         raise TraceError(f"{path.name} has no node with GPUs")

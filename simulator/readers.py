@@ -7,19 +7,21 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
+from schedmate.simulator.pai import TABLES, rows_of_table, table_of, tasks_reader
 from schedmate.simulator.pollux import pollux_jobs
 from schedmate.simulator.rows import Row, header_of, rows_of
 from schedmate.simulator.trace import Trace, TraceError, TraceJob
 
-_PAI_TASKS: Final = (
-    "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu", "gpu_type",
-)  # fmt: skip
-_PAI_STATES: Final = {"Terminated", "Failed", "Running", "Waiting", "Interrupted"}
-_SACCT_GPUS: Final = re.compile(r"gres/gpu(?::[^=,]+)?=(\d+)|gpu(?::[^:,(]+)?:(\d+)")
+_POLLUX: Final = frozenset({"name", "time", "application", "num_replicas", "batch_size"})
+_SACCT_TRES: Final = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")  # AllocTRES: gres/gpu:a100=2,gres/gpu=2
+_SACCT_GRES: Final = re.compile(
+    r"(?:^|,)(?:gres:)?gpu(?::([^:,()]+))?:(\d+)"
+)  # AllocGRES, of one node: gpu:a100:2(S:0-1)
+
+Reader = Callable[[Row], tuple[TraceJob, datetime | None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Kind:
 
     name: str
     needs: frozenset[str]
-    read: Callable[[Row], tuple[TraceJob, datetime | None] | None]
+    read: Reader
 
 
 def read_trace(path: Path) -> Trace:
@@ -44,27 +46,44 @@ def read_trace(path: Path) -> Trace:
     if start[:1] in (b"[", b"{"):
         return _dated(path, "philly-json", _philly_json(path), {})
     header = header_of(path)
-    if {"application", "num_replicas", "batch_size", "time"} <= set(header):
+    if set(header) >= _POLLUX:
         jobs = pollux_jobs(path, rows_of(path))
         return _dated(path, "pollux", ((job, None) for job in jobs), {})
-    names: list[str] | None = None
-    if len(header) == len(_PAI_TASKS) and header[3] in _PAI_STATES:
-        header = names = list(_PAI_TASKS)
+    if (table := table_of(header)) is not None:
+        return _pai(path, table)
     kind = next((k for k in KINDS if k.needs <= set(header)), None)
     if kind is None:
         raise TraceError(_no_trace(path, header))
-    columns: dict[str, list[str]] = {name: [] for name in header}
+    return _tabled(path, kind.name, rows_of(path), kind.read)
+
+
+def _pai(path: Path, table: str) -> Trace:
+    tasks, job_of = tasks_reader(path, table)
+    return _tabled(path, "pai", rows_of_table(tasks, "pai_task_table"), lambda row: _undated(job_of(row)))
+
+
+def _undated(job: TraceJob | None) -> tuple[TraceJob, None] | None:
+    return None if job is None else (job, None)
+
+
+def _tabled(path: Path, kind: str, rows: Iterable[Row], read: Reader) -> Trace:
+    """Read the rows of a table; what is no GPU job is counted."""
+    columns: dict[str, list[str]] = {}
     found: list[tuple[TraceJob, datetime | None]] = []
+    seen: set[str] = set()
     skipped = 0
-    for row in rows_of(path, names):
-        job = kind.read(row)
+    for row in rows:
+        job = read(row)
         if job is None:
             skipped += 1
             continue
+        if job[0].id in seen:
+            raise TraceError(f"{row.file}, line {row.line}: job {job[0].id} stands twice")
+        seen.add(job[0].id)
         found.append(job)
         for name, value in row.values.items():
-            columns[name].append(value)
-    return _dated(path, kind.name, found, columns, skipped)
+            columns.setdefault(name, []).append(value)
+    return _dated(path, kind, found, columns, skipped)
 
 
 def _dated(
@@ -97,7 +116,9 @@ def _dated(
 
 def _no_trace(path: Path, header: list[str]) -> str:
     shown = ", ".join(header[:12])
-    known = "; ".join(f"{kind.name}: {', '.join(sorted(kind.needs))}" for kind in KINDS)
+    needs = [(kind.name, sorted(kind.needs)) for kind in KINDS]
+    needs += [("pollux", sorted(_POLLUX)), *((f"pai ({table})", list(columns)) for table, columns in TABLES.items())]
+    known = "; ".join(f"{name}: {', '.join(columns)}" for name, columns in needs)
     return f"{path.name} is no job trace of a known kind (columns: {shown}). Known kinds and the columns they need: {known}"
 
 
@@ -164,27 +185,10 @@ def _helios(row: Row) -> tuple[TraceJob, datetime] | None:
     ), row.moment("submit_time")  # fmt: skip
 
 
-def _pai(row: Row) -> tuple[TraceJob, None] | None:
-    """A task of PAI: `inst_num` instances of `plan_gpu` hundredths of a GPU; its queueing is not in the table, so it arrives at its start."""
-    asked = row.values["plan_gpu"].strip()
-    if not asked or float(row.number("plan_gpu")) == 0 or not row.values["start_time"].strip() or not row.values["end_time"].strip():  # fmt: skip
-        return None
-    hundredths, start, end = row.number("plan_gpu"), row.number("start_time"), row.number("end_time")
-    if start == 0 or end < start:
-        return None
-    kind = row.values["gpu_type"].strip()
-    return TraceJob(
-        f"{row.text('job_name')}/{row.text('task_name')}", start, row.count("inst_num", 1) * max(ceil(hundredths / 100), 1), end - start,
-        gpu_milli=int(min(hundredths * 10, 1000)), gpu_types=(kind,) if kind and kind != "MISC" else (),
-    ), None  # fmt: skip
-
-
 def _sacct(row: Row) -> tuple[TraceJob, datetime] | None:
     """`sacct -P -X --format=JobID,User,Account,Partition,Submit,Start,End,State,AllocTRES`; steps and CPU jobs are skipped."""
     given = row.values
-    tres = given.get("AllocTRES") or given.get("ReqTRES") or given.get("AllocGRES") or given.get("ReqGRES") or ""
-    found = _SACCT_GPUS.search(tres)
-    gpus = int(next(g for g in found.groups() if g)) if found else 0
+    gpus, types = _sacct_gpus(row)
     if "." in row.text("JobID") or gpus == 0 or not (given["Start"][:1].isdigit() and given["End"][:1].isdigit()):
         return None
     ran_s = (row.moment("End") - row.moment("Start")).total_seconds()
@@ -192,8 +196,20 @@ def _sacct(row: Row) -> tuple[TraceJob, datetime] | None:
         raise row.wrong("End", "it ended before it started")
     return TraceJob(
         row.text("JobID"), 0.0, gpus, ran_s, pool=given.get("Partition") or "default",
-        tenant=given.get("Account") or given.get("User") or "default",
+        tenant=given.get("Account") or given.get("User") or "default", gpu_types=types,
     ), row.moment("Submit")  # fmt: skip
+
+
+def _sacct_gpus(row: Row) -> tuple[int, tuple[str, ...]]:
+    """Return the GPUs of a job and their types. A TRES tells the whole job's, with a line for each type and one for all; a GRES a node's."""
+    given = row.values
+    tres = _SACCT_TRES.findall(given.get("AllocTRES") or given.get("ReqTRES") or "")
+    if tres:
+        types = tuple(kind for kind, _ in tres if kind)
+        return next((int(n) for kind, n in tres if not kind), sum(int(n) for kind, n in tres if kind)), types
+    gres = _SACCT_GRES.findall(given.get("AllocGRES") or given.get("ReqGRES") or "")
+    nodes = row.count("NNodes", 1) if gres and given.get("NNodes", "").strip() else 1
+    return sum(int(n) for _, n in gres) * nodes, tuple(kind for kind, _ in gres if kind)
 
 
 def _philly_json(path: Path) -> Iterable[tuple[TraceJob, datetime]]:
@@ -207,8 +223,10 @@ def _philly_json(path: Path) -> Iterable[tuple[TraceJob, datetime]]:
     for number, job in enumerate(given, 1):
         try:
             read = _philly_job(job)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise TraceError(f"{path.name}, job {number}: {error!r}") from error
+        except KeyError as error:
+            raise TraceError(f"{path.name}, job {number}: it has no {error}") from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise TraceError(f"{path.name}, job {number}: {error}") from error
         if read is not None:
             yield read
 
@@ -243,7 +261,6 @@ KINDS: Final = (
         _openb,
     ),
     Kind("helios-acme", frozenset({"job_id", "gpu_num", "submit_time", "duration", "state"}), _helios),
-    Kind("pai", frozenset(_PAI_TASKS), _pai),
     Kind("sacct", frozenset({"JobID", "Submit", "Start", "End", "State"}), _sacct),
 )
 """Tried in this order; the philly-week-peer file is of the documented kind, with predictions in further columns."""

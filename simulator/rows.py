@@ -84,9 +84,14 @@ def rows_of(path: Path, names: list[str] | None = None) -> Iterator[Row]:
             file.seek(0)
             reader = csv.reader(file, delimiter=_separator(first), strict=True)
             header = names if names is not None else [name.strip() for name in next(reader)]
+            closed = len(header) > 1 and not header[-1]  # Slurm's --parsable ends every line with a bar
+            if closed:
+                del header[-1]
             for values in reader:
                 if not values:
                     continue
+                if closed and len(values) == len(header) + 1 and not values[-1]:
+                    del values[-1]
                 if len(values) != len(header):
                     raise TraceError(
                         f"{path.name}, line {reader.line_num}: {len(values)} values where the header has {len(header)} names"

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import process_time
 from typing import Any, TextIO
@@ -40,13 +40,14 @@ class Setting:
 
 
 def usable(trace: Trace, cluster: Cluster) -> Trace:
-    """Leave out the jobs of pools that the cluster does not have."""
-    if cluster.one_pool:
-        return trace
-    kept = trace.keep(lambda job: job.pool in cluster.pools)
-    if not kept.jobs:
+    """Leave out the jobs of pools that the cluster does not have; where its nodes name no GPU type, any will do for every job."""
+    if not cluster.one_pool:
+        trace = trace.keep(lambda job: job.pool in cluster.pools)
+    if not trace.jobs:
         raise TraceError(f"no job of {trace.name} belongs to a pool of the cluster")
-    return kept
+    if not cluster.typed and any(job.gpu_types for job in trace.jobs):
+        return replace(trace, jobs=tuple(replace(job, gpu_types=()) for job in trace.jobs))
+    return trace
 
 
 def run_one(

@@ -92,6 +92,7 @@ def simulate(
         results = [{name: value for name, value in result.items() if name != "curves"} for result in results]
         for path in () if json else drawn:
             Console(stderr=True, highlight=False).print(f"wrote {path}", soft_wrap=True)
+    _say_unfinished(results)
     if json:
         rendering.print_json({"trace": jobs.name, "nodes": cluster.nodes, "gpus": cluster.gpus, "results": results})
     else:
@@ -160,6 +161,16 @@ def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None] | No
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda done: bar.advance(task, done)
+
+
+def _say_unfinished(results: list[dict[str, Any]]) -> None:
+    """Say of a run that it left jobs behind: its averages are of the others."""
+    for result in results:
+        if left := result["jobs"] - result["finished"]:
+            Console(stderr=True, highlight=False).print(
+                f"{result['policy']}, {result['advice']}: {left} of {result['jobs']} jobs never ran: they are larger than their pool, or ask for a "
+                "GPU type that no node has; averages are of the others", soft_wrap=True,
+            )  # fmt: skip
 
 
 def _show(trace: Trace, cluster: Cluster, results: list[dict[str, Any]]) -> None:
