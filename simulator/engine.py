@@ -24,6 +24,7 @@ from schedmate.services.dispatcher.core.inputs import (
     Tick,
 )
 from schedmate.services.dispatcher.core.policy import policy_named
+from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import Step, step
 from schedmate.simulator.cluster import Cluster, NodeSpec
@@ -142,6 +143,8 @@ class Simulation:
         self._advisor = advisor
         self._costs = costs or Costs()
         self._recorder = recorder
+        # GPUs are counted in thousandths where a job asks for a share, else whole: sums stay exact
+        self._unit = WHOLE_MILLI if any(job.share_milli < WHOLE_MILLI for job in jobs) else 1
         settings = simulated(config or PoolConfig(), policy)
         self._pools = {name: self._pool(name, nodes, settings) for name, nodes in cluster.pools.items()}
         only = next(iter(self._pools.values())) if cluster.one_pool else None
@@ -157,7 +160,7 @@ class Simulation:
         self._stopped_at: dict[int, float] = {}
         self.outcome = Outcome(
             [None] * len(jobs), [None] * len(jobs), [0.0] * len(jobs), [0] * len(jobs), [0] * len(jobs),
-            Integrals(cluster.gpus, cluster.nodes, first, last), [()] * len(jobs) if keep_seats else None,
+            Integrals(cluster.gpus, cluster.nodes, first, last, self._unit), [()] * len(jobs) if keep_seats else None,
             [] if keep_runs else None,
         )  # fmt: skip
 
@@ -165,7 +168,12 @@ class Simulation:
         state = PoolState(name, config, policy_named(config.policy))
         sizes = {node.gpus for node in nodes}
         pool = _Pool(
-            name, state, {n.name: n.gpus for n in nodes}, {n.name: 0 for n in nodes}, max(sizes), len(sizes) == 1
+            name,
+            state,
+            {n.name: n.gpus * self._unit for n in nodes},
+            {n.name: 0 for n in nodes},
+            max(sizes),
+            len(sizes) == 1,
         )
         done = step(state, [_report(node) for node in nodes], 0.0)
         if self._recorder is not None:
@@ -272,8 +280,8 @@ class Simulation:
                 gpus, nodes = job.gpus, 0
         pool.inputs.append(
             JobArrived(
-                job.id, job.tenant, job.tenant, 1, gpus, nodes, job.gpu_types[0] if len(job.gpu_types) == 1 else None, 0, None, 0,
-                job.submit_s, "", None, resumable=True,
+                job.id, job.tenant, job.tenant, 1, gpus, nodes, "|".join(job.gpu_types) or None, 0, None, 0,
+                job.submit_s, "", None, resumable=True, gpu_milli=job.share_milli,
             )
         )  # fmt: skip
         if self._advisor is not None:
@@ -296,7 +304,7 @@ class Simulation:
         used, change = pool.used, outcome.integrals.change
         for seat in placed.seats:
             name, before = seat.node, used[seat.node]
-            after = before + len(seat.gpus)
+            after = before + self._taken(placed, seat)
             if after > pool.gpus_of[name]:
                 raise SimulationError(f"node {name} is over-allocated at {now}")
             used[name] = after
@@ -305,6 +313,10 @@ class Simulation:
         self._runs[number] = _Run(placed, now, ends)
         heappush(self._ends, (ends, number))
 
+    def _taken(self, placed: Placed, seat: Seat) -> int:
+        """Return what a seat takes of its node, in the unit in which GPUs are counted."""
+        return len(seat.gpus) if self._unit == 1 else len(seat.gpus) * placed.gpu_milli
+
     def _end(self, pool: _Pool, number: int, run: _Run, now: float, cause: str) -> None:
         """The job's members are gone: their GPUs are free, and the pool is told."""
         placed = run.placed
@@ -312,7 +324,7 @@ class Simulation:
         code = 0 if cause == "exited" else None
         for member, seat in enumerate(placed.seats):
             before = used[seat.node]
-            used[seat.node] = after = before - len(seat.gpus)
+            used[seat.node] = after = before - self._taken(placed, seat)
             change(before, after, pool.gpus_of[seat.node])
             inputs.append(
                 MemberExited(
@@ -350,6 +362,6 @@ def simulated(config: PoolConfig, policy: str) -> PoolConfig:
     given = config.to_json()
     given |= {
         "policy": policy, "start_timeout_s": NEVER, "stop_timeout_s": NEVER, "diagnosis_wait_s": NEVER,
-        "preempted": Budget(cap=10**9, base_s=0.0, cap_s=0.0), "decisions_max": 10**9, "preemption_min_run_s": 0.0,
+        "preempted": Budget(cap=10**9, base_s=0.0, cap_s=0.0), "decisions_max": 10**9, "preemption_min_run_s": 0.0, "gpu_sharing": True,
     }  # fmt: skip
     return PoolConfig.from_json(given)

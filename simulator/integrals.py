@@ -9,8 +9,10 @@ from __future__ import annotations
 class Integrals:
     """Allocated GPUs, their median, and fragmentation, over the window."""
 
-    def __init__(self, gpus: int, nodes: int, start_s: float, end_s: float) -> None:
-        self.gpus, self.nodes = gpus, nodes
+    def __init__(self, gpus: int, nodes: int, start_s: float, end_s: float, unit: int = 1) -> None:
+        """Everything is counted in GPUs, or in parts of them: so many `unit`s are a GPU."""
+        self.unit, self.gpus, self.nodes = unit, gpus * unit, nodes
+        self.allocated_max = 0
         self.start_s, self.end_s = start_s, end_s
         self.allocated = 0
         self.partial = 0  # nodes with 0 < free < all
@@ -34,6 +36,7 @@ class Integrals:
     def change(self, used_before: int, used_after: int, all_gpus: int) -> None:
         """A node's used GPUs have changed."""
         self.allocated += used_after - used_before
+        self.allocated_max = max(self.allocated_max, self.allocated)
         if 0 < used_before < all_gpus:
             self.partial -= 1
             self.partial_free -= all_gpus - used_before
@@ -71,4 +74,10 @@ class Integrals:
     @property
     def stranded_gpus(self) -> float:
         """Time mean of the free GPUs that no job of a whole node could use."""
-        return self._partial_free_s / self.window_s if self.window_s > 0 else float(self.partial_free)
+        free = self._partial_free_s / self.window_s if self.window_s > 0 else float(self.partial_free)
+        return free / self.unit
+
+    @property
+    def peak(self) -> float:
+        """The largest share of the GPUs that was allocated at once."""
+        return self.allocated_max / self.gpus

@@ -55,6 +55,7 @@ def measured(jobs: Sequence[TraceJob], cluster: Cluster, outcome: Outcome) -> di
         "utilisation": None,  # a measured busy share; a simulation measures none
         "gar": integrals.gar,
         "sor": integrals.sor,
+        "allocated_max": integrals.peak,
         "gfr": integrals.gfr,
         "stranded_gpus": integrals.stranded_gpus,
         "jwtd": _by_size(jobs, waits),

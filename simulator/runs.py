@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.decisions import to_json as decision_to_json
 from schedmate.services.dispatcher.core.inputs import to_json as input_to_json
+from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import Step
 from schedmate.simulator.advice import advisor, is_raw
@@ -135,16 +136,37 @@ def _recorder(log: TextIO) -> Callable[[PoolState, Step], None]:
 
 
 def _write_jobs(path: Path, trace: Trace, outcome: Outcome) -> None:
-    """Write the jobs file: `nodes` counts them, `seats` names them with the GPUs taken on each (the last ones of a stopped job)."""
+    """Write the jobs file: `nodes` counts them, `seats` names them with the GPUs taken on each (the last ones of a stopped job; a part of
+    one GPU as a fraction), `gpu_indices` their GPUs.
+    """
     seats_of = outcome.seats or []
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("job_id", "submit_s", "start_s", "end_s", "wait_s", "num_gpus", "nodes", "pool", "seats"))
+        writer.writerow(
+            (
+                "job_id",
+                "submit_s",
+                "start_s",
+                "end_s",
+                "wait_s",
+                "num_gpus",
+                "nodes",
+                "pool",
+                "seats",
+                "gpu_milli",
+                "gpu_indices",
+            )
+        )
         for n, job in enumerate(trace.jobs):
             start, end = outcome.start_s[n], outcome.end_s[n]
-            seats = "|".join(f"{seat.node}:{len(seat.gpus)}" for seat in seats_of[n])
+            milli = job.share_milli
+            held = [
+                (seat.node, len(seat.gpus) if milli == WHOLE_MILLI else milli / WHOLE_MILLI) for seat in seats_of[n]
+            ]
+            seats = "|".join(f"{node}:{gpus}" for node, gpus in held)
+            indices = "|".join("+".join(map(str, seat.gpus)) for seat in seats_of[n])
             wait = outcome.wait_s[n] if start is not None else ""
-            writer.writerow((job.id, job.submit_s, _blank(start), _blank(end), wait, job.gpus, outcome.nodes_used[n], job.pool, seats))  # fmt: skip
+            writer.writerow((job.id, job.submit_s, _blank(start), _blank(end), wait, job.gpus, outcome.nodes_used[n], job.pool, seats, milli, indices))  # fmt: skip
 
 
 def _blank(value: float | None) -> float | str:

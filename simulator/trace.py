@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from math import inf
 
 
 class TraceError(ValueError):
@@ -15,7 +16,8 @@ class TraceError(ValueError):
 class TraceJob:
     """One job of a trace. Times in seconds; `gpus` is the whole job's count.
 
-    `gpu_milli` is the share of each GPU that the job asks for (1000: whole GPUs). `pool` is the virtual cluster or partition where the
+    `gpu_milli` is the share of each GPU that the job asks for (1000: whole GPUs), `gpu_types` are the types
+    that will do, none: any. `pool` is the virtual cluster or partition where the
     trace has one, else "default". `local` is the submission in the cluster's local time, `YYYY-MM-DD HH:MM:SS`, where known.
     """
 
@@ -28,6 +30,11 @@ class TraceJob:
     local: str | None = None
     gpu_milli: int = 1000
     gpu_types: tuple[str, ...] = ()
+
+    @property
+    def share_milli(self) -> int:
+        """The thousandths of its GPU that a job of one GPU asks for; a job of several takes whole ones."""
+        return self.gpu_milli if self.gpus == 1 else 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,10 @@ class Trace:
         if not taken.jobs:
             raise TraceError(f"{self.name} has no job submitted from {start or 'the start'} to {end or 'the end'}")
         return taken
+
+    def staying(self) -> Trace:
+        """Return the trace with jobs that never leave: they fill a cluster until nothing more fits."""
+        return replace(self, jobs=tuple(replace(job, duration_s=inf) for job in self.jobs))
 
     def numbers(self, column: str) -> list[float]:
         """Return a column as numbers."""

@@ -33,8 +33,13 @@ def check(state: PoolState, decided: tuple[d.Decision, ...] = ()) -> None:
 def _owners(state: PoolState) -> None:
     """No GPU of two owners; gangs whole or nothing; what a node says and what a job says is the same."""
     by_members = Counter(
-        (m.node, g) for j in state.jobs.values() if j.state in HOLDS_GPUS for m in j.members for g in m.gpus
+        (m.node, g)
+        for j in state.jobs.values()
+        if j.state in HOLDS_GPUS and j.holds_whole
+        for m in j.members
+        for g in m.gpus
     )
+    _shares(state, set(by_members))
     assert all(count == 1 for count in by_members.values()), "a GPU has two owners"
     by_nodes = {(n.name, g) for n in state.nodes.values() for g in n.owner}
     assert set(by_members) == by_nodes
@@ -48,6 +53,27 @@ def _owners(state: PoolState) -> None:
             assert len(job.members) == job.nodes
             assert len({m.node for m in job.members}) == job.nodes, "two members on one node"
             assert all(len(m.gpus) == len(set(m.gpus)) == job.gpus for m in job.members)
+
+
+def _shares(state: PoolState, whole: set[tuple[str, int]]) -> None:
+    """The shares of a GPU come to no more than the whole of it, and no whole job holds it; jobs and nodes say the same."""
+    by_members: dict[tuple[str, int], dict[str, int]] = {}
+    for job in state.jobs.values():
+        if job.state in HOLDS_GPUS and not job.holds_whole:
+            assert 0 < job.held_milli < 1000
+            ((node, (gpu,)),) = [(m.node, m.gpus) for m in job.members]
+            by_members.setdefault((node, gpu), {})[job.id] = job.held_milli
+    assert all(sum(held.values()) <= 1000 for held in by_members.values()), "a GPU is given out more than once"
+    assert not whole & set(by_members), "a GPU is held whole and in part"
+    assert by_members == {(n.name, g): held for n in state.nodes.values() for g, held in n.shares.items()}
+    for group in state.capacity.groups():
+        node_ = state.nodes[group.node]
+        counted = {
+            g: 1000 - sum(by_members[group.node, g].values())
+            for g, c in node_.gpus.items()
+            if c == group.gpu_class and (group.node, g) in by_members
+        }
+        assert state.capacity.shares.left_of(group) == counted
 
 
 def _jobs(state: PoolState) -> None:
@@ -146,7 +172,10 @@ def _index(state: PoolState) -> None:
             continue
         for gpu_class in sorted(set(node.gpus.values())):
             indices = sorted(i for i, c in node.gpus.items() if c == gpu_class)
-            counted[node.name, gpu_class] = (len(indices), [i for i in indices if i not in node.owner])
+            counted[node.name, gpu_class] = (
+                len(indices),
+                [i for i in indices if i not in node.owner and i not in node.shares],
+            )
     kept = {(g.node, g.gpu_class): (g.usable, g.free) for g in state.capacity.groups()}
     assert kept == counted
     assert state.capacity.free_gpus == sum(len(free) for _, free in counted.values()) >= 0

@@ -25,7 +25,7 @@ from schedmate.simulator.runs import Setting, run_all, usable
 from schedmate.simulator.trace import Trace, TraceError
 
 _SHOWN = ("policy", "advice", "finished", "avg_jct_s", "p50_jct_s", "p99_jct_s", "avg_wait_s", "p999_wait_s", "makespan_s",
-          "preemptions", "gar", "sor", "gfr", "cpu_s")  # fmt: skip
+          "preemptions", "gar", "sor", "allocated_max", "gfr", "cpu_s")  # fmt: skip
 
 _TABLE_WIDTH = 190  # a line of figures is read across: better a wrapped line than figures that are cut
 
@@ -45,6 +45,7 @@ def simulate(
     nodes_file: Annotated[Path | None, typer.Option(help="A list of unequal nodes: node,gpus[,gpu_type][,pool].")] = None,
     start: Annotated[str | None, typer.Option("--from", help="First day of submission, cluster local time.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="First day that is left out.")] = None,
+    stay: Annotated[bool, typer.Option(help="No job leaves: the cluster fills until nothing more fits (allocated_max).")] = False,
     policy: Annotated[str, typer.Option(help="Policies, separated by commas.")] = "fifo",
     advice: Annotated[str, typer.Option(help="Sources of advice, separated by commas (docs/policies/README.md).")] = "none",
     seed: Annotated[int, typer.Option(help="Seed of random and noisy advice.")] = 0,
@@ -74,7 +75,7 @@ def simulate(
         check_plots(plot)
     jobs = read_trace(trace).window(start, end)
     cluster = _cluster(jobs, nodes, gpus_per_node, pools, node_factor, nodes_file)
-    jobs = usable(jobs, cluster)
+    jobs = usable(jobs.staying() if stay else jobs, cluster)
     combinations = list(product(names, sources))
     settings = [
         Setting(

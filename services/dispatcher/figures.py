@@ -67,9 +67,9 @@ class Figures:
         gpus: Counter[str] = Counter()
         nodes: Counter[str] = Counter()
         for node in state.nodes.values():
-            leased = len(node.owner)
+            leased = len(node.owner) + len(node.shares)
             gpus["leased"] += leased
-            free = sum(1 for g in node.gpus if g not in node.owner)
+            free = sum(1 for g in node.gpus if g not in node.owner and g not in node.shares)
             gpus["free" if node.schedulable else "cordoned"] += free
             gpus["unhealthy"] += max(0, node.gpus_reported - len(node.gpus))
             if node.cordoned is not None:

@@ -443,7 +443,7 @@ class PoolLeader:
         default = PoolConfig(policy=self._settings.policy, preemption=self._settings.preemption)
         given = {**default.to_json(), **(dict(found.body) if found is not None else {})}
         try:
-            wanted = PoolConfig.from_json(given)
+            wanted = PoolConfig.from_json(given).for_workers()
             policy_named(wanted.policy)
         except (TypeError, ValueError) as error:
             log.exception(

@@ -115,6 +115,23 @@ def test_easy_goes_before_the_head_only_where_it_does_not_delay_it():
     assert simulate(trace, uniform(1, 8), "easy").start_s == [0, 100, 110, 110]
 
 
+def test_parts_of_a_gpu_run_side_by_side_and_are_counted_as_parts():
+    jobs = tuple(TraceJob(f"j{n}", n, 1, 100, gpu_milli=milli) for n, milli in enumerate((600, 400, 500)))
+    outcome = Simulation(jobs, uniform(1, 1), "fifo", keep_seats=True).run()
+    assert outcome.start_s == [0, 1, 100]
+    assert outcome.integrals.peak == 1.0
+    assert outcome.integrals.sor == pytest.approx((0.6 + 1.0) / 2)
+
+
+def test_a_job_of_several_gpus_takes_whole_ones_and_only_of_the_types_that_will_do():
+    nodes = tuple(NodeSpec(f"n{n}", 2, kind) for n, kind in enumerate(("t4", "v100", "a100")))
+    asks = (("v100", "a100"), ("v100", "a100"), ("v100", "a100"), ("t5",))
+    jobs = tuple(TraceJob(f"j{n}", n, 2, 100, gpu_milli=500, gpu_types=kinds) for n, kinds in enumerate(asks))
+    outcome = Simulation(jobs, Cluster({"default": nodes}, one_pool=True), "fifo", keep_seats=True).run()
+    assert outcome.start_s == [0, 1, 100, None]
+    assert [[s.node for s in seats] for seats in outcome.seats or []] == [["n1"], ["n2"], ["n1"], []]
+
+
 @st.composite
 def clusters(draw) -> Cluster:
     nodes = draw(st.lists(st.sampled_from([1, 2, 4, 8, 8]), min_size=1, max_size=5))

@@ -109,8 +109,12 @@ def _placed(state: PoolState, decision: Placed, index: int) -> None:
     job.members = [Member(seat.node, seat.session, seat.gpus) for seat in decision.seats]
     job.master_port = decision.master_port
     job.reason, job.detail, job.since = Reason.STARTING, "", state.at
+    job.held_milli = decision.gpu_milli
     for member in job.members:
-        state.capacity.claim(member.node, member.gpus)
+        if job.holds_whole:
+            state.capacity.claim(member.node, member.gpus)
+        else:
+            state.capacity.claim_share(member.node, member.gpus[0], job.held_milli)
     state.lease(job)
     state.hold(job)
     first = state.nodes[job.members[0].node]

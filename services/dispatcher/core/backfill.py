@@ -16,6 +16,7 @@ from schedmate.services.dispatcher.core.advice import expected_s
 from schedmate.services.dispatcher.core.capacity import Group
 from schedmate.services.dispatcher.core.fitting import at_limit, avoided, place_avoiding
 from schedmate.services.dispatcher.core.lifecycle import Emit
+from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
 Place = Callable[[PoolState, Job, list[Group], int, Emit], None]
@@ -47,6 +48,8 @@ def reserve(state: PoolState, job: Job) -> Reservation:
         need, members = min(job.gpus, largest), -(-job.gpus // largest)
     roomy = {name for name, count in free.items() if count >= need}
     for key, job_id in state.holders:
+        if not state.jobs[job_id].holds_whole:
+            continue  # its GPU is free only when the others on it have ended too
         ends = max(float(key[0]), state.at)
         for member in state.jobs[job_id].members:
             if member.node in free:
@@ -70,7 +73,9 @@ def backfill(state: PoolState, first: Job, emit: Emit, place: Place, full: Calla
             if full():
                 state.more = True
                 return
-            if at_limit(state, job) or job.gpus_total > state.capacity.free_gpus:
+            if at_limit(state, job) or (
+                state.milli_of(job) == WHOLE_MILLI and job.gpus_total > state.capacity.free_gpus
+            ):
                 break
             ends = state.at + expected_s(job, state)
             groups = place_avoiding(state, job, frozenset() if ends < reserved.at < inf else reserved.nodes)

@@ -10,10 +10,19 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from schedmate.services.dispatcher.core.shares import WHOLE_MILLI, ShareIndex
+
 GpuClass = tuple[str, int]
 """GPU type and memory in MiB (0 where unknown)."""
 
 _GROUPS_PER_NODE = 64
+
+
+def suits(gpu_class: GpuClass, gpu_type: str | None, memory_mib: int) -> bool:
+    """Tell whether GPUs of a class satisfy a request: a type, or several separated by bars, and the least memory."""
+    if gpu_class[1] < memory_mib:
+        return False
+    return gpu_type is None or gpu_class[0] == gpu_type or ("|" in gpu_type and gpu_class[0] in gpu_type.split("|"))
 
 
 @dataclass(slots=True)
@@ -39,16 +48,23 @@ class Capacity:
         self.epoch = 0
         self.topology_epoch = 0
         self.free_gpus = 0
+        self.shares = ShareIndex()
         self._groups: dict[int, Group] = {}
         self._by_node: dict[str, dict[int, Group]] = {}  # node -> gpu index -> its group
         self._classes: dict[GpuClass, _ClassIndex] = {}
         self._sorted_classes: tuple[GpuClass, ...] = ()
         self._could_hold: dict[tuple[int, int, str | None, int], bool] = {}
 
-    def set_node(self, node: str, order: int, gpus: dict[int, GpuClass], free: set[int]) -> None:
-        """Make a node's usable GPUs (index → class) known; `free` are those without an owner. No GPUs: the node leaves."""
+    def set_node(
+        self, node: str, order: int, gpus: dict[int, GpuClass], free: set[int], left: dict[int, int] | None = None
+    ) -> None:
+        """Make a node's usable GPUs (index → class) known. No GPUs: the node leaves.
+
+        `free` are those without an owner, `left` what is left (in thousandths) of those that are held in part.
+        """
         for group in {g.order: g for g in self._by_node.pop(node, {}).values()}.values():
             self._remove(group)
+            self.shares.forget(group)
             del self._groups[group.order]
         by_class: dict[GpuClass, list[int]] = {}
         for index in sorted(gpus):
@@ -63,6 +79,9 @@ class Capacity:
             self._insert(group)
             for index in indices:
                 seats[index] = group
+            for index in indices:
+                if left is not None and index in left:
+                    self.shares.set_left(group, index, left[index])
         if seats:
             self._by_node[node] = seats
         self.epoch += 1
@@ -84,6 +103,28 @@ class Capacity:
             self._insert(group)
         self.epoch += 1
 
+    def claim_share(self, node: str, gpu: int, milli: int) -> None:
+        """Lease so many thousandths of this very GPU."""
+        group = self._by_node.get(node, {}).get(gpu)
+        if group is None:
+            return
+        left = self.shares.left_of(group).get(gpu)
+        if left is None:
+            self.claim(node, (gpu,))
+            left = WHOLE_MILLI
+        self.shares.set_left(group, gpu, left - milli)
+
+    def give_share(self, node: str, gpu: int, milli: int) -> None:
+        """Take so many thousandths back; with the last of them the GPU is free."""
+        group = self._by_node.get(node, {}).get(gpu)
+        if group is None:
+            return
+        left = self.shares.left_of(group)[gpu] + milli
+        self.shares.set_left(group, gpu, left if left < WHOLE_MILLI else None)
+        if left == WHOLE_MILLI:
+            self.give(node, (gpu,))
+        self.epoch += 1
+
     def _grouped(self, node: str, gpus: tuple[int, ...]) -> list[tuple[Group, tuple[int, ...]]]:
         seats = self._by_node.get(node)
         if seats is None:
@@ -96,11 +137,7 @@ class Capacity:
 
     def classes_for(self, gpu_type: str | None, memory_mib: int) -> list[GpuClass]:
         """Return the classes that satisfy a request, in a fixed order."""
-        return [
-            c
-            for c in self._sorted_classes
-            if (gpu_type is None or c[0] == gpu_type) and (memory_mib == 0 or c[1] >= memory_mib)
-        ]
+        return [c for c in self._sorted_classes if suits(c, gpu_type, memory_mib)]
 
     def groups_with(self, gpu_class: GpuClass, at_least: int) -> Iterator[Group]:
         """Yield the groups of a class with enough free GPUs: least free first, then in order."""
@@ -150,6 +187,10 @@ class Capacity:
                     group = self._groups[order]
                     return [*taken, group] if len(group.free) >= left else None
         return None
+
+    def group(self, order: int) -> Group:
+        """Return the group at this place of the order."""
+        return self._groups[order]
 
     def groups(self) -> Iterator[Group]:
         """Yield every group in order."""

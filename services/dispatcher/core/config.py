@@ -57,12 +57,19 @@ class PoolConfig:
     advice: str = "weighed"  # "raw": estimates are taken as they are (core/advice.py)
     advice_ratio_max: float = 10_000.0  # no estimate counts for more than so many times more, or less, than none
     advice_wait_max_s: float = 14 * 86_400.0  # whoever has waited so long goes first, whatever advice says
+    gpu_sharing: bool = False  # may a job hold a part of a GPU? Without, one that asks for a part gets a whole one
     early_max: int = 10_000  # events held for jobs not seen yet
     decisions_max: int = 2_000  # decisions and seats: a step stops there and goes on in the next one
 
     def user_budget(self, retries: int) -> Budget:
         """Return the budget of a job's own failures."""
         return Budget(cap=retries, base_s=self.user_backoff_s, cap_s=self.user_backoff_cap_s)
+
+    def for_workers(self) -> Self:
+        """Return the settings if real workers can carry them out (TypeError if not): they start nothing on a GPU that a run holds."""
+        if self.gpu_sharing:
+            raise TypeError("gpu_sharing is for simulations: a worker starts nothing on a GPU that another run holds")
+        return self
 
     def tenant_limit(self, tenant: str) -> int | None:
         """Return how many GPUs the tenant may hold at once, None for no limit."""

@@ -72,6 +72,7 @@ class Placed(Decision):
     p50_s: float | None = None
     basis: str | None = None
     resume_from: str | None = None
+    gpu_milli: int = 1000  # thousandths of its GPU that are leased
 
 
 @dataclass(unsafe_hash=True, slots=True)

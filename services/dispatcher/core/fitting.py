@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from schedmate.services.dispatcher.core.capacity import Group
+from schedmate.services.dispatcher.core.capacity import Group, suits
+from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
 FITS, NO_ROOM, AT_LIMIT, NEVER = "fits", "no-room", "at-limit", "never"
@@ -13,6 +14,10 @@ def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
     if at_limit(state, job):
         return AT_LIMIT, None
     capacity = state.capacity
+    if state.milli_of(job) < WHOLE_MILLI:
+        groups = state.policy.share_placer.place_share(state, job, state.milli_of(job), avoided(state, job))
+        could = groups is not None or capacity.could_hold(1, 1, job.gpu_type, job.gpu_memory_mib)
+        return (FITS if groups is not None else NO_ROOM if could else NEVER), groups
     if job.gpus_total > capacity.free_gpus:
         could = capacity.could_hold(job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib)
         return (NO_ROOM if could else NEVER), None
@@ -27,7 +32,10 @@ def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
 
 def place_avoiding(state: PoolState, job: Job, reserved: frozenset[str]) -> list[Group] | None:
     """Return where the job fits beside reserved nodes."""
-    return state.policy.placer.place(state, job, avoided(state, job) | reserved)
+    avoid = avoided(state, job) | reserved
+    if state.milli_of(job) < WHOLE_MILLI:
+        return state.policy.share_placer.place_share(state, job, state.milli_of(job), avoid)
+    return state.policy.placer.place(state, job, avoid)
 
 
 def at_limit(state: PoolState, job: Job) -> bool:
@@ -46,12 +54,7 @@ def avoided(state: PoolState, job: Job) -> frozenset[str]:
     avoid = frozenset(job.avoid)
     kinds: dict[str, set[str]] = {}
     for group in state.capacity.groups():
-        fits_type = job.gpu_type is None or group.gpu_class[0] == job.gpu_type
-        if (
-            fits_type
-            and group.usable >= job.gpus
-            and group.gpu_class[1] >= job.gpu_memory_mib
-            and group.node not in avoid
-        ):
+        suitable = suits(group.gpu_class, job.gpu_type, job.gpu_memory_mib)
+        if suitable and group.usable >= job.gpus and group.node not in avoid:
             kinds.setdefault(group.gpu_class[0], set()).add(group.node)
     return avoid if any(len(nodes) >= job.nodes for nodes in kinds.values()) else frozenset()

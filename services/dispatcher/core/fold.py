@@ -31,6 +31,7 @@ from schedmate.services.dispatcher.core.inputs import (
 )
 from schedmate.services.dispatcher.core.policy import UnknownPolicyError, policy_named
 from schedmate.services.dispatcher.core.reports import bury, node_commanded, reported, silent
+from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import ENDED, STARTED, TOLD, Job, Member, PoolState
 
 CORDON_CONFIDENCE_MIN: Final = 0.5
@@ -82,6 +83,11 @@ def _arrived(state: PoolState, value: JobArrived) -> None:
         return
     if value.gpus < 1 or value.nodes < 0 or value.retries < 0 or value.gpu_memory_mib < 0:
         raise FoldError(f"job {value.job} asks for an impossible size")
+    shared = value.gpu_milli != WHOLE_MILLI
+    if shared and not (0 < value.gpu_milli < WHOLE_MILLI and value.gpus == value.nodes == 1):
+        raise FoldError(
+            f"job {value.job} asks for {value.gpu_milli} thousandths: a share is a part of one GPU on one node"
+        )
     job = Job(
         id=value.job,
         tenant=value.tenant,
@@ -99,9 +105,13 @@ def _arrived(state: PoolState, value: JobArrived) -> None:
         trace=value.trace,
         since=state.at,
         resumable=value.resumable,
+        gpu_milli=value.gpu_milli,
     )
     state.arrivals += 1
     state.jobs[job.id] = job
+    if state.policy.counts_demand:
+        request = (job.gpus, state.milli_of(job), job.gpu_type)
+        state.demand[request] = state.demand.get(request, 0) + 1
     job.cancel_by = state.cancels.pop(job.id, None)
     state.touch(job)
     held = state.early.pop(job.id, [])

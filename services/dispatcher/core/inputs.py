@@ -152,7 +152,7 @@ class CancelRequested(Input):
 class JobArrived(Input):
     """A job of this pool. `spec` is the accepted job as JSON text, opaque to the core; `trace` its traceparent.
 
-    `gpus` counts per node; a job of 0 `nodes` is packed: `gpus` is the whole job's count, and the placer chooses its members.
+    `gpu_type` may name several types that will do, separated by bars. `gpus` counts per node; a job of 0 `nodes` is packed: `gpus` is the whole job's count, and the placer chooses its members.
     """
 
     KIND = "arrived"
@@ -171,6 +171,7 @@ class JobArrived(Input):
     spec: str
     trace: str | None
     resumable: bool = False  # it may be stopped for order: it goes on where it was
+    gpu_milli: int = 1000  # thousandths of the GPU that it asks for; below 1000 only with one GPU on one node
 
 
 @dataclass(unsafe_hash=True, slots=True)

@@ -10,6 +10,7 @@ from schedmate.services.dispatcher.core.inputs import DiagnosisArrived
 from schedmate.services.dispatcher.core.inputs import from_json as input_from_json
 from schedmate.services.dispatcher.core.inputs import to_json as input_to_json
 from schedmate.services.dispatcher.core.queue import Key, Kind
+from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 
 AVOID_MAX: Final = 8
 
@@ -93,14 +94,21 @@ class Job:
     basis: str | None = None
     expected_end: float | None = None
     resumable: bool = False
+    gpu_milli: int = 1000  # what it asks for
+    held_milli: int = 1000  # what it holds, while it holds GPUs
     served_s: float = 0.0  # how long earlier attempts ran that were stopped
     queue_key: Key | None = None
     queue_kind: Kind | None = None
 
     @property
     def gpus_total(self) -> int:
-        """GPUs of the whole gang."""
+        """GPUs of the whole gang; a share of one counts as one."""
         return self.gpus * (self.nodes or 1)
+
+    @property
+    def holds_whole(self) -> bool:
+        """Does it (where it holds GPUs) hold whole ones?"""
+        return self.held_milli == WHOLE_MILLI
 
 
 _JOB_FIELDS: Final = tuple(f.name for f in fields(Job))

@@ -11,6 +11,7 @@ from schedmate.schemas.reasons import Reason
 from schedmate.services.dispatcher.core.fitting import avoided
 from schedmate.services.dispatcher.core.lifecycle import Emit, preempt
 from schedmate.services.dispatcher.core.quota import given_way_by, spared
+from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
 
@@ -56,7 +57,7 @@ def make_room(state: PoolState, job: Job, emit: Emit) -> bool:
 
     Jobs that are on their way out already count as gone: then nobody else is stopped, and the job waits for them.
     """
-    if state.nothing_gives_way(job):
+    if state.nothing_gives_way(job) or state.milli_of(job) < WHOLE_MILLI:
         return False
     room = _Room(state, job)
     for job_id in state.leaving:
@@ -79,7 +80,11 @@ def _victims(state: PoolState, job: Job, room: _Room) -> list[Job]:
             return []
         victim = state.jobs[job_id]
         ran_s = state.at - victim.since
-        if not victim.resumable or victim.priority > job.priority or ran_s < state.config.preemption_min_run_s:
+        if (
+            not (victim.resumable and victim.holds_whole)
+            or victim.priority > job.priority
+            or ran_s < state.config.preemption_min_run_s
+        ):
             continue
         if spared(job, victim, borrowers):
             continue

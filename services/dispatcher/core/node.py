@@ -10,7 +10,7 @@ from schedmate.services.dispatcher.core.capacity import GpuClass
 
 @dataclass(slots=True)
 class Node:
-    """One node. `owner` maps a GPU index to the job that holds it, whether or not the node still reports that GPU."""
+    """One node. `owner` maps a GPU index to the job that holds the whole of it, whether or not the node still reports that GPU."""
 
     name: str
     order: int
@@ -25,6 +25,7 @@ class Node:
     gpus: dict[int, GpuClass] = field(default_factory=dict)  # usable ones
     gpus_reported: int = 0
     owner: dict[int, str] = field(default_factory=dict)
+    shares: dict[int, dict[str, int]] = field(default_factory=dict)  # GPUs held in part: by whom, thousandths
     ports: dict[int, str] = field(default_factory=dict)
     alive: bool = False
     unreachable: bool = False
@@ -43,7 +44,8 @@ class Node:
     @property
     def owners(self) -> tuple[str, ...]:
         """The jobs that hold its GPUs, in the order of the GPUs: `owner` itself is in another order after a recovery."""
-        return tuple(dict.fromkeys(job for _, job in sorted(self.owner.items())))
+        whole = dict.fromkeys(job for _, job in sorted(self.owner.items()))
+        return tuple(whole | dict.fromkeys(job for _, held in sorted(self.shares.items()) for job in sorted(held)))
 
     @property
     def schedulable(self) -> bool:
@@ -59,7 +61,7 @@ def node_to_json(node: Node) -> dict[str, Any]:
     out = {name: getattr(node, name) for name in _NODE_FIELDS}
     out["applied"] = list(node.applied)
     out["gpus"] = [[i, c[0], c[1]] for i, c in node.gpus.items()]
-    out["owner"], out["ports"] = {}, {}
+    out["owner"], out["shares"], out["ports"] = {}, {}, {}
     out["strikes"], out["told"] = list(node.strikes), list(node.told)
     return out
 
@@ -69,6 +71,6 @@ def node_from_json(value: dict[str, Any]) -> Node:
     given = dict(value)
     given["applied"] = tuple(given["applied"])
     given["gpus"] = {i: (kind, memory) for i, kind, memory in given["gpus"]}
-    given["owner"], given["ports"] = {}, {}
+    given["owner"], given["shares"], given["ports"] = {}, {}, {}
     given["strikes"], given["told"] = tuple(given["strikes"]), tuple(given["told"])
     return Node(**given)

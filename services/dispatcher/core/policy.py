@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from schedmate.services.dispatcher.core import policies as policy_modules
 from schedmate.services.dispatcher.core.placement import Placer
 from schedmate.services.dispatcher.core.queue import Key
+from schedmate.services.dispatcher.core.shares import SharePlacer
 
 if TYPE_CHECKING:
     from schedmate.services.dispatcher.core.state import Job, PoolState
@@ -34,6 +35,10 @@ class Policy(Protocol):
     """Does a waiting job take the GPUs of those that the policy ranks behind it (core/margin.py)?"""
     placer: Placer
     """Where jobs go (core/placement.py)."""
+    share_placer: SharePlacer
+    """Where shares of a GPU go (core/shares.py)."""
+    counts_demand: bool
+    """Does it look at what jobs have asked for so far (core/fragmentation.py)?"""
 
     def key(self, job: Job, state: PoolState) -> Key:
         """Return the job's place in the order, lowest first. The last part is the arrival number: keys are unique."""

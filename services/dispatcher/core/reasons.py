@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, JobState
-from schedmate.services.dispatcher.core.capacity import GpuClass
+from schedmate.services.dispatcher.core.capacity import GpuClass, Group, suits
 from schedmate.services.dispatcher.core.fitting import AT_LIMIT, FITS, NEVER, avoided, fit
 from schedmate.services.dispatcher.core.quota import borrowed, entitled, reclaimable
+from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, Node, PoolState
 from schedmate.services.dispatcher.core.victims import least
 
@@ -118,7 +119,7 @@ def _reclaiming(state: PoolState, job: Job) -> Why | None:
         at = max(state.at, *(victim.since + state.config.reclaim_min_run_s for victim in victims))
     held = state.tenant_gpus.get(job.tenant, 0)
     detail = (
-        f"needs {_request(job)}; tenant {job.tenant} holds {held} of its quota of {state.config.nominal(job.tenant)} GPUs, "
+        f"needs {_request(state, job)}; tenant {job.tenant} holds {held} of its quota of {state.config.nominal(job.tenant)} GPUs, "
         f"and others have borrowed what it needs"
     )
     names = ", ".join(victim.id for victim in victims[:WAITS_FOR_MAX])
@@ -136,10 +137,11 @@ def _borrows(state: PoolState, job: Job) -> str:
     return f"; tenant {job.tenant} holds {held} of its quota of {quota}, and stopping those who have borrowed would not help"
 
 
-def _request(job: Job) -> str:
-    size = f"{job.gpus} GPU{'s' if job.gpus != 1 else ''}"
+def _request(state: PoolState, job: Job) -> str:
+    milli = state.milli_of(job)
+    size = f"{job.gpus} GPU{'s' if job.gpus != 1 else ''}" if milli == WHOLE_MILLI else f"{milli / 1000:g} of a GPU"
     if job.gpu_type is not None:
-        size += f" of type {job.gpu_type}"
+        size += f" of type {job.gpu_type.replace('|', ' or ')}"
     if job.gpu_memory_mib:
         size += f" with {job.gpu_memory_mib / 1024:g} GiB"
     if job.nodes == 0:
@@ -150,7 +152,7 @@ def _request(job: Job) -> str:
 def _never(state: PoolState, job: Job) -> Why:
     alive = [n for n in state.nodes.values() if n.alive]
     if not alive:
-        return Why(Reason.NO_LIVE_NODE, f"needs {_request(job)}; no node is reporting", "starts when nodes join")
+        return Why(Reason.NO_LIVE_NODE, f"needs {_request(state, job)}; no node is reporting", "starts when nodes join")
     suitable = [n for n in alive if _usable(n, job) > 0]
     if not suitable:
         kinds = ", ".join(
@@ -158,7 +160,7 @@ def _never(state: PoolState, job: Job) -> Why:
         )
         return Why(
             Reason.NO_SUCH_GPU_TYPE,
-            f"needs {_request(job)}; the pool has {kinds or 'no usable GPU'}",
+            f"needs {_request(state, job)}; the pool has {kinds or 'no usable GPU'}",
             "starts when a node with such GPUs joins",
         )
     held = [n for n in suitable if not n.schedulable and _usable(n, job) >= job.gpus]
@@ -166,13 +168,13 @@ def _never(state: PoolState, job: Job) -> Why:
     if held and len(large) >= job.nodes:
         return Why(
             Reason.HELD_BY_CORDON,
-            f"needs {_request(job)}; {', '.join(f'{n.name} ({_standing(n)})' for n in held[:5])} would do",
+            f"needs {_request(state, job)}; {', '.join(f'{n.name} ({_standing(n)})' for n in held[:5])} would do",
             f"starts when {held[0].name} takes jobs again",
         )
     largest = max(suitable, key=lambda n: (_usable(n, job), -n.order))
     return Why(
         Reason.NEVER_FITS,
-        f"needs {_request(job)}; even empty, {len(large)} of {len(alive)} nodes could hold a member, the largest has "
+        f"needs {_request(state, job)}; even empty, {len(large)} of {len(alive)} nodes could hold a member, the largest has "
         f"{_usable(largest, job)} GPUs ({largest.name})",
         "starts only when larger or more nodes join",
     )
@@ -192,7 +194,7 @@ def _usable(node: Node, job: Job) -> int:
 
 
 def _suits(gpu_class: GpuClass, job: Job) -> bool:
-    return job.gpu_type in (None, gpu_class[0]) and gpu_class[1] >= job.gpu_memory_mib
+    return suits(gpu_class, job.gpu_type, job.gpu_memory_mib)
 
 
 def _no_room(state: PoolState, job: Job, ahead: int | None, *, with_counterfactual: bool) -> Why:
@@ -201,6 +203,8 @@ def _no_room(state: PoolState, job: Job, ahead: int | None, *, with_counterfactu
         return reclaims
     avoid = avoided(state, job)
     suitable = [g for g in state.capacity.groups() if _suits(g.gpu_class, job) and g.node not in avoid]
+    if state.milli_of(job) < WHOLE_MILLI:
+        return _no_share(state, job, suitable)
     free_total = sum(len(g.free) for g in suitable)
     largest = max(suitable, key=lambda g: (len(g.free), -g.order))
     quarantined = [j for j in _running(state) if j.reason == Reason.STOP_TIMEOUT]
@@ -210,7 +214,7 @@ def _no_room(state: PoolState, job: Job, ahead: int | None, *, with_counterfactu
     else:
         reason = Reason.GPUS_QUARANTINED if quarantined else Reason.INSUFFICIENT_GPUS
         seen = f"the largest free is {len(largest.free)} on {largest.node}"
-    detail = f"needs {_request(job)}; {seen}{_borrows(state, job)}"
+    detail = f"needs {_request(state, job)}; {seen}{_borrows(state, job)}"
     if avoid:
         detail += f"; it keeps away from {', '.join(sorted(avoid))}, where it failed"
     if ahead:
@@ -218,6 +222,18 @@ def _no_room(state: PoolState, job: Job, ahead: int | None, *, with_counterfactu
     if not with_counterfactual:
         return Why(reason, detail)
     return _counterfactual(state, job, Why(reason, detail))
+
+
+def _no_share(state: PoolState, job: Job, suitable: list[Group]) -> Why:
+    """No GPU is free, and of none that is held in part is enough left."""
+    left = [(milli, g.node) for g in suitable for milli in state.capacity.shares.left_of(g).values()]
+    most, node = max(left, default=(0, ""))
+    seen = f"the most left of one is {most / 1000:g} on {node}" if left else "none is free, and none is held in part"
+    return Why(
+        Reason.INSUFFICIENT_GPUS,
+        f"needs {_request(state, job)}; {seen}",
+        "starts when a GPU is free, or enough of one is given back",
+    )
 
 
 def _running(state: PoolState) -> list[Job]:

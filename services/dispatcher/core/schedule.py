@@ -14,6 +14,7 @@ from schedmate.services.dispatcher.core.preemption import make_way
 from schedmate.services.dispatcher.core.queue import Kind
 from schedmate.services.dispatcher.core.quota import heads, next_of, put_following, reclaim
 from schedmate.services.dispatcher.core.rounds import decide_round
+from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, Node, PoolState
 
 
@@ -100,6 +101,7 @@ def _place(state: PoolState, job: Job, groups: list[Group], passed_over: int, em
             p50_s=job.p50_s,
             basis=job.basis,
             resume_from=job.resume_from,
+            gpu_milli=state.milli_of(job),
         )
     )
 
@@ -107,6 +109,10 @@ def _place(state: PoolState, job: Job, groups: list[Group], passed_over: int, em
 def _seats(state: PoolState, job: Job, groups: list[Group]) -> tuple[Seat, ...]:
     """Give each member its GPUs; the members of a packed job take what the groups have until it has enough."""
     nodes, left = state.nodes, job.gpus_total
+    milli = state.milli_of(job)
+    if milli < WHOLE_MILLI:
+        group = groups[0]
+        return (Seat(group.node, nodes[group.node].session, (state.capacity.shares.seat(group, milli),)),)
     seats = []
     for group in groups:
         taken = tuple(group.free[: min(job.gpus, left)])

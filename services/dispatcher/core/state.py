@@ -28,6 +28,7 @@ from schedmate.services.dispatcher.core.job import (
 from schedmate.services.dispatcher.core.node import Node, node_from_json, node_to_json
 from schedmate.services.dispatcher.core.queue import Key, Kind, WaitingQueue
 from schedmate.services.dispatcher.core.ripening import Ripening
+from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.trust import Trust
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ("AVOID_MAX", "CORE_VERSION", "ENDED", "STARTED", "TOLD", "Job", "Member", "Node", "PoolState")
 
 CORE_VERSION: Final = "1"
+Request = tuple[int, int, str | None]
+"""GPUs per node, thousandths of each, GPU type."""
+
 _NEVER: Final = 1e14  # seconds; a deadline so far away is none
 _RUNS: Final = (JobState.ASSIGNED, JobState.RUNNING)
 
@@ -62,6 +66,7 @@ class PoolState:
         self.arrivals = 0
         self.joins = 0
         self.tenant_gpus: dict[str, int] = {}
+        self.demand: dict[Request, int] = {}  # how many jobs have asked for what (core/fragmentation.py)
         self.round_at: float | None = None  # when a policy of rounds decides next
         self.trust: dict[str, Trust] = {}  # how far each source of advice is believed
         self.oldest: list[
@@ -100,7 +105,9 @@ class PoolState:
     def refresh_capacity(self, node: Node) -> None:
         """Tell the capacity index what the node offers now."""
         if node.schedulable:
-            self.capacity.set_node(node.name, node.order, node.gpus, {i for i in node.gpus if i not in node.owner})
+            free = {i for i in node.gpus if i not in node.owner and i not in node.shares}
+            left = {i: WHOLE_MILLI - sum(held.values()) for i, held in node.shares.items()}
+            self.capacity.set_node(node.name, node.order, node.gpus, free, left)
         else:
             self.capacity.set_node(node.name, node.order, {}, set())
 
@@ -154,8 +161,12 @@ class PoolState:
         config = self.config
         quotas = bool(config.tenant_quota)
         limited = job.tenant if quotas or config.tenant_limit(job.tenant) is not None else None
-        apart = (job.resumable,) if quotas else ()
+        apart = (self.milli_of(job), *((job.resumable,) if quotas else ()))
         return (job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib, limited, job.avoid, apart)
+
+    def milli_of(self, job: Job) -> int:
+        """Return the thousandths of its GPU that a waiting job gets."""
+        return job.gpu_milli if self.config.gpu_sharing else WHOLE_MILLI
 
     def enqueue(self, job: Job) -> None:
         """Let the job compete for GPUs."""
@@ -340,7 +351,13 @@ class PoolState:
             node = self.nodes[member.node]
             for gpu in member.gpus:
                 assert gpu not in node.owner, f"GPU {gpu} of {node.name} has an owner"
-                node.owner[gpu] = job.id
+                if job.holds_whole:
+                    assert gpu not in node.shares, f"GPU {gpu} of {node.name} is held in part"
+                    node.owner[gpu] = job.id
+                else:
+                    held = node.shares.setdefault(gpu, {})
+                    held[job.id] = job.held_milli
+                    assert sum(held.values()) <= WHOLE_MILLI, f"GPU {gpu} of {node.name} is given out more than once"
         self.nodes[job.members[0].node].ports[job.master_port] = job.id
         self.tenant_gpus[job.tenant] = self.tenant_gpus.get(job.tenant, 0) + job.gpus_total
 
@@ -348,6 +365,14 @@ class PoolState:
         """The gang's last member has ended: all of its GPUs are free."""
         for member in job.members:
             node = self.nodes[member.node]
+            if not job.holds_whole:
+                gpu = member.gpus[0]
+                del node.shares[gpu][job.id]
+                if not node.shares[gpu]:
+                    del node.shares[gpu]
+                if node.schedulable:
+                    self.capacity.give_share(node.name, gpu, job.held_milli)
+                continue
             for gpu in member.gpus:
                 del node.owner[gpu]
             if node.schedulable:
@@ -378,6 +403,7 @@ class PoolState:
             "cancels": dict(self.cancels),
             "round_at": self.round_at,
             "trust": {basis: known.to_json() for basis, known in self.trust.items()},
+            "demand": [[*request, jobs] for request, jobs in self.demand.items()],
             "arrivals": self.arrivals,
             "joins": self.joins,
         }
@@ -393,11 +419,13 @@ class PoolState:
         state.early_count = sum(len(v) for v in state.early.values())
         state.round_at = value.get("round_at")
         state.trust = {basis: Trust.from_json(known) for basis, known in value.get("trust", {}).items()}
+        state.demand = {(gpus, milli, kind): jobs for gpus, milli, kind, jobs in value.get("demand", [])}
         state.arrivals, state.joins = value["arrivals"], value["joins"]
         state.nodes = {n["name"]: node_from_json(n) for n in value["nodes"]}
         state.jobs = {j["id"]: job_from_json(j) for j in value["jobs"]}
         for node in state.nodes.values():
             node.owner.clear()
+            node.shares.clear()
             node.ports.clear()
         for job in state.jobs.values():
             if job.state in HOLDS_GPUS:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import JobState
-from schedmate.services.dispatcher.core.capacity import GpuClass
+from schedmate.services.dispatcher.core.capacity import GpuClass, suits
 from schedmate.services.dispatcher.core.fitting import avoided
+from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
 Cost = tuple[float, ...]
@@ -24,13 +25,15 @@ def least(state: PoolState, job: Job, may_go: Callable[[Job], bool]) -> list[Job
     """Return the jobs to stop so that `job` fits; empty where those on their way out are enough, None where nothing helps.
 
     Jobs that are being stopped count as gone, for whatever reason, unless a stop has outlasted its bound: nobody knows when their
-    GPUs come back. A job that fits as it is is refused by something that stopping others does not change: nothing helps.
+    GPUs come back. Shares of a GPU neither stop anybody nor are stopped. A job that fits as it is is refused by something that stopping others does not change: nothing helps.
 
     Args:
         state: the pool.
         job: a waiting job.
         may_go: which of the jobs that hold GPUs may be stopped for it.
     """
+    if state.milli_of(job) < WHOLE_MILLI:
+        return None
     room = _Room(state, job)
     if room.fits():
         return None
@@ -49,7 +52,7 @@ def least(state: PoolState, job: Job, may_go: Callable[[Job], bool]) -> list[Job
 
 
 def _holders(state: PoolState) -> Iterator[Job]:
-    """Yield the jobs that hold GPUs, in the order in which they arrived."""
+    """Yield the jobs that hold whole GPUs, in the order in which they arrived."""
     names = {owner for node in state.nodes.values() for owner in node.owner.values()}
     yield from sorted((state.jobs[name] for name in names), key=lambda job: job.order)
 
@@ -80,8 +83,8 @@ class _Room:
         self._kinds: dict[str, list[Place]] = {}
         largest: dict[str, int] = {}
         for group in state.capacity.groups():
-            kind, memory = group.gpu_class
-            if job.gpu_type in (None, kind) and memory >= job.gpu_memory_mib and group.node not in avoid:
+            kind = group.gpu_class[0]
+            if suits(group.gpu_class, job.gpu_type, job.gpu_memory_mib) and group.node not in avoid:
                 place = (group.node, group.gpu_class)
                 self._free[place] = len(group.free)
                 self._kinds.setdefault(kind, []).append(place)

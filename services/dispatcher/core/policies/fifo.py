@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from schedmate.services.dispatcher.core.placement import BestFit, Placer
 from schedmate.services.dispatcher.core.queue import Key
+from schedmate.services.dispatcher.core.shares import BestFitShare, SharePlacer
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
 
@@ -21,6 +22,8 @@ class Fifo:
     preempts = False
     backfills = False
     placer: Placer = BestFit()
+    share_placer: SharePlacer = BestFitShare()
+    counts_demand = False
 
     def key(self, job: Job, state: PoolState) -> Key:  # noqa: ARG002 - the protocol's signature
         """Priority class first, then the time of submission, then the arrival."""
