@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.simulator.cluster import Cluster
 from schedmate.simulator.engine import Outcome
 from schedmate.simulator.measures import percentile
@@ -27,7 +28,7 @@ def curves_of(jobs: Sequence[TraceJob], cluster: Cluster, outcome: Outcome) -> d
     assert outcome.runs is not None, "the simulation was told to keep the runs"
     jcts = sorted(end - job.submit_s for job, end in zip(jobs, outcome.end_s, strict=True) if end is not None)
     first = min((job.submit_s for job in jobs), default=0.0)
-    last = max((end for end in outcome.end_s if end is not None), default=first)
+    last = max((until for _, _, until, _ in outcome.runs), default=first)
     times, allocated, fragmented = _over_time(jobs, cluster, outcome, first, last)
     return {
         "jct_s": [percentile(jcts, n / (QUANTILES - 1)) for n in range(QUANTILES)] if jcts else [],
@@ -52,30 +53,33 @@ def _over_time(
     if width <= 0:
         return [], [], []
     pools = _pool_names(jobs, cluster)
-    all_of = {(pool, node.name): node.gpus for pool, nodes in cluster.pools.items() for node in nodes}
+    all_of = {(pool, node.name): node.gpus * WHOLE_MILLI for pool, nodes in cluster.pools.items() for node in nodes}
     changes: list[tuple[float, int, tuple[str, str], tuple[int, ...]]] = []
     for number, start, end, seats in outcome.runs or ():
+        milli = jobs[number].share_milli
         for seat in seats:
             node = (pools[number], seat.node)
-            changes += ((start, 1, node, seat.gpus), (end, -1, node, seat.gpus))
+            changes += ((start, milli, node, seat.gpus), (end, -milli, node, seat.gpus))
     changes.sort(key=lambda change: (change[0], change[1]))
-    holders: Counter[tuple[tuple[str, str], int]] = Counter()  # jobs on a GPU: several may share it
+    held: Counter[tuple[tuple[str, str], int]] = (
+        Counter()
+    )  # thousandths of a GPU that its jobs hold; where they share it all, more than it has
     used: Counter[tuple[str, str]] = Counter()
     sums = [[0.0] * BINS, [0.0] * BINS]
-    level = [0, 0]  # allocated GPUs, nodes in part allocated
+    level = [0, 0]  # thousandths of GPUs allocated, nodes in part allocated
     since = first
-    for at, by, node, gpus in changes:
+    for at, milli, node, gpus in changes:
         if at > since:
             _spread(sums, level, (since - first) / width, (at - first) / width)
             since = at
         before = used[node]
         for gpu in gpus:
-            holders[node, gpu] += by
-            if holders[node, gpu] == (1 if by > 0 else 0):
-                used[node] += by
+            already = held[node, gpu]
+            held[node, gpu] = already + milli
+            used[node] += min(already + milli, WHOLE_MILLI) - min(already, WHOLE_MILLI)
         level[0] += used[node] - before
         level[1] += (0 < used[node] < all_of[node]) - (0 < before < all_of[node])
-    shares = (cluster.gpus, cluster.nodes)
+    shares = (cluster.gpus * WHOLE_MILLI, cluster.nodes)
     allocated, fragmented = ([value / share for value in row] for row, share in zip(sums, shares, strict=True))
     return [n * width for n in range(BINS)], allocated, fragmented
 

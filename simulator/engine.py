@@ -184,7 +184,9 @@ class Simulation:
         """Run until nothing can happen any more. `progress` is told the jobs that have ended, now and then."""
         outcome, runs, arrivals = self.outcome, self._runs, self._arrivals
         told = 0
+        last = 0.0
         while (now := self._next_instant()) < inf:
+            last = now
             outcome.integrals.until(now)
             idle = not runs and self._arrived == len(arrivals)
             touched, ended = self._take(now)
@@ -193,11 +195,13 @@ class Simulation:
             outcome.instants += len(touched)
             self._forget_stopped()
             if idle and not runs:
-                return outcome  # nothing runs, nothing comes, and a round of its own started nothing: it never will
+                break  # nothing runs, nothing comes, and a round of its own started nothing: it never will
             told += ended
             if progress is not None and told >= PROGRESS_JOBS:
                 progress(told)
                 told = 0
+        if outcome.runs is not None:
+            outcome.runs += [(number, run.since, last, run.placed.seats) for number, run in runs.items()]
         return outcome
 
     def _next_instant(self) -> float:

@@ -55,6 +55,15 @@ def test_curves_of_nothing_that_took_time_are_empty():
     assert (got["times_s"], got["jct_s"][0]) == ([], 0)
 
 
+def test_parts_of_a_gpu_count_as_parts_and_jobs_that_stay_are_drawn():
+    jobs = (TraceJob("a", 0, 1, 10, gpu_milli=250), TraceJob("b", 0, 1, 10, gpu_milli=250), TraceJob("c", 10, 1, 10))
+    trace = Trace("t", "csv", jobs).staying()
+    got = curves(trace, uniform(1, 2))
+    assert got["allocated"] == pytest.approx([0.25] * BINS)
+    assert [len(bars) for bars in got["gantt"].values()] == [2, 1]
+    assert got["jct_s"] == []
+
+
 @pytest.fixture
 def generated(tmp_path: Path) -> Path:
     path = tmp_path / "trace.csv"

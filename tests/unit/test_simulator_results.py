@@ -14,7 +14,7 @@ from schedmate.simulator.draws import drawn_from
 from schedmate.simulator.results import page
 from schedmate.simulator.results.grid import GROUNDS, Case, cases
 from schedmate.simulator.results.intervals import gained, share_closed
-from schedmate.simulator.results.ledger import Ledger, Line, code_version, run_case, run_missing
+from schedmate.simulator.results.ledger import WITNESSES, Ledger, Line, code_version, run_case, run_missing
 from schedmate.simulator.results.peers import PEERS
 from schedmate.simulator.results.sections import sentences
 from schedmate.simulator.results.worth import best_without, by_advice
@@ -112,14 +112,34 @@ def line_of(
 
 def test_the_ledger_keeps_the_last_line_of_a_case_and_passes_over_one_that_was_cut(tmp_path: Path):
     ledger = Ledger(tmp_path / "new" / "runs.jsonl")
-    assert ledger.lines() == {}
+    assert ledger.lines("new") == {}
     first, second = line_of("fifo", "none", BASE, code="old"), line_of("fifo", "none", BASE, code="new")
     ledger.add(first)
     ledger.add(second)
     with (tmp_path / "new" / "runs.jsonl").open("a") as file:
         file.write('{"code": "cut')
-    assert ledger.lines() == {second.case.key: second}
+    assert ledger.every() == [first, second]
+    assert ledger.lines("new") == {second.case.key: second}
     assert first.same == second.same != line_of("fifo", "none", less(1)).same
+
+
+def test_a_long_run_of_earlier_code_holds_where_both_codes_do_the_same_on_the_peer_week(tmp_path: Path):
+    ledger = Ledger(tmp_path / "runs.jsonl")
+    long = {policy: line_of(policy, "none", BASE, "october-0.5", "old") for policy in ("fifo", "sjf", "smallest")}
+    for line in long.values():
+        ledger.add(line)
+    for policy, changed in (("fifo", 0), ("sjf", 1)):
+        for code, seconds in (("old", 0), ("new", changed)):
+            for ground in WITNESSES:
+                ledger.add(line_of(policy, "none", less(seconds), ground, code))
+    held = ledger.lines("new")
+    assert long["fifo"].case.key in held
+    assert long["sjf"].case.key not in held  # its policy does something else now
+    assert long["smallest"].case.key not in held  # nothing was run to compare
+    assert {line.code for line in held.values() if line.case.ground in WITNESSES} == {"new"}
+    ledger.add(line_of("fifo", "none", less(3), "october-0.5", "new"))
+    ledger.add(long["fifo"])
+    assert ledger.lines("new")[long["fifo"].case.key].code == "new"
 
 
 @pytest.fixture
@@ -139,9 +159,9 @@ def test_a_run_that_is_broken_off_goes_on_where_it_was(traces: Path, tmp_path: P
     run_missing(wanted, ledger, traces, code, processes=1, seconds=0, told=said.append)
     assert said == []
     run_missing(wanted, ledger, traces, code, processes=1, seconds=60, told=said.append)
-    assert set(ledger.lines()) == {wanted[0].key, wanted[2].key}
+    assert set(ledger.lines(code)) == {wanted[0].key, wanted[2].key}
     assert any("nobody" in text and "failed" in text for text in said)
-    assert ledger.lines()[wanted[0].key].same == run_case(wanted[0], traces, code).same
+    assert ledger.lines(code)[wanted[0].key].same == run_case(wanted[0], traces, code).same
 
 
 def test_the_best_policy_without_advice_is_the_base_and_the_text_follows_the_figures():
@@ -178,21 +198,21 @@ def test_the_page_is_written_of_what_there_is_and_names_what_is_missing(traces: 
     monkeypatch.setattr(page, "loaded", lambda *_: small)
     (tmp_path / "docs").mkdir()
     out = tmp_path / "docs" / "results.md"
-    page.write_page(out, lines, "c", traces, earlier=False)
+    page.write_page(out, lines, "c", traces)
     text = out.read_text()
     assert "Tiresias' simulator | 219.2" in text
     assert "the run time binds" in text
     assert "`srtf` with oracle" in text.partition("## What is missing")[2]
     drawn = {path.name: path.read_bytes() for path in (tmp_path / "docs" / "pictures").iterdir()}
     assert set(drawn) == {"jct-week-54.svg", "cdf-week-54.svg"}
-    page.write_page(out, lines, "c", traces, earlier=False)
+    page.write_page(out, lines, "c", traces)
     assert (out.read_text(), {p.name: p.read_bytes() for p in (tmp_path / "docs" / "pictures").iterdir()}) == (
         text,
         drawn,
     )
-    page.write_page(out, lines, "another", traces, earlier=True)
+    page.write_page(out, lines, "another", traces)
     assert "4 of an earlier state of it" in out.read_text()
-    page.write_page(out, lines, "another", traces, earlier=False)
+    page.write_page(out, {}, "another", traces)
     assert "0 runs" in out.read_text()
 
 
