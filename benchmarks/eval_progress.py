@@ -25,7 +25,7 @@ from schedmate.services.log_monitor.metrics.library import Library, library
 from schedmate.services.log_monitor.metrics.whole import as_json, read_whole
 
 CORPUS = Path(__file__).resolve().parent.parent / "tests" / "corpora" / "progress"
-SPLITS = ("dev", "own")
+SPLITS = ("dev", "own", "later")
 
 
 @cache

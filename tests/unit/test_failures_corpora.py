@@ -37,9 +37,7 @@ EVAL = load(ROOT / "benchmarks" / "eval_failures.py")
 @pytest.fixture(scope="module")
 def scored():
     return {
-        (split, lenient): EVAL.scores(split, lenient=lenient)[0]
-        for split in ("dev", "own")
-        for lenient in (True, False)
+        (split, lenient): EVAL.scores(split, lenient=lenient)[0] for split in EVAL.SPLITS for lenient in (True, False)
     }
 
 
@@ -48,20 +46,25 @@ def scored():
     [
         ("dev", "category", 0.95), ("dev", "action", 0.95), ("dev", "evidence", 0.90), ("dev", "node", 0.95),
         ("own", "category", 0.85), ("own", "action", 0.90), ("own", "evidence", 0.85), ("own", "node", 0.90),
-        ("own", "resume_from", 0.90),
+        ("own", "resume_from", 0.90), ("later", "category", 0.85), ("later", "action", 0.90), ("later", "evidence", 0.85),
     ],
 )  # fmt: skip
 def test_the_diagnosis_holds_its_scores(scored, split, field, least):
     assert scored[split, True]["accuracy"][field] >= least
 
 
-@pytest.mark.parametrize("split", ["dev", "own"])
+@pytest.mark.parametrize(("split", "least"), [("dev", 0.93), ("own", 0.88), ("later", 0.88)])
+def test_the_line_that_is_cited_is_the_first_choice_mostly(scored, split, least):
+    assert scored[split, False]["accuracy"]["evidence"] >= least
+
+
+@pytest.mark.parametrize("split", ["dev", "own", "later"])
 def test_no_action_on_the_corpora_harms_and_no_misleading_line_is_cited(scored, split):
     assert scored[split, True]["harmful_actions"] == 0
     assert scored[split, True]["misled"] == 0
 
 
-@pytest.mark.parametrize("split", ["dev", "own"])
+@pytest.mark.parametrize("split", ["dev", "own", "later"])
 def test_a_model_that_answers_nonsense_changes_nothing(scored, split):
     assert EVAL.scores(split, lenient=True, answers=EVAL.GARBAGE)[0] == scored[split, True]
 

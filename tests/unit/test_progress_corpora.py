@@ -24,7 +24,14 @@ def evaluation():
 
 @pytest.mark.parametrize(
     ("split", "known", "macro"),
-    [("dev", True, 0.97), ("own", True, 0.97), ("dev", False, 0.92), ("own", False, 0.90)],
+    [
+        ("dev", True, 0.97),
+        ("own", True, 0.97),
+        ("later", True, 0.95),
+        ("dev", False, 0.92),
+        ("own", False, 0.90),
+        ("later", False, 0.90),
+    ],
 )
 def test_progress_is_read_from_the_labelled_logs(split, known, macro):
     told = evaluation().predictions(split, library() if known else Library(()))
@@ -33,7 +40,7 @@ def test_progress_is_read_from_the_labelled_logs(split, known, macro):
     assert found["invented"] < 0.03
 
 
-@pytest.mark.parametrize("split", ["dev", "own"])
+@pytest.mark.parametrize("split", ["dev", "own", "later"])
 def test_a_model_that_answers_nonsense_changes_nothing(split):
     told = evaluation().predictions(split, library(), garbage=True)
     assert told == evaluation().predictions(split, library())

@@ -19,7 +19,7 @@ _WORTH_A_LOOK: Final = re2.compile(
     r"(?i)checkpoint|ckpt|snapshot|restart|resum|restor|\bsav(?:ed|ing|e)\b|\bwrote\b|\.(?:pth?|ckpt|safetensors|npz|keras|h5|cpt|jld2)\b"
 )
 _SAVED: Final = re2.compile(
-    r"(?i)\b(?:saved|wrote|written|uploaded|checkpoint (?:complete|saved|written)|finished (?:async )?sav\w{1,4})\b|(?:checkpoint|snapshot)(?: ->| at |: )"
+    r"(?i)(?:\b|_)(?:saved|wrote|written|stored in|uploaded|checkpoint (?:complete|saved|written)|finished (?:async )?sav\w{1,4}|gesichert|gespeichert|guardado|salvato|salvo|enregistrée?|sauvegardée?)\b|сохран[её]н|保存|已存|(?:checkpoint|snapshot)(?: ->| at |: )"
 )
 _SAVING: Final = re2.compile(r"(?i)\bsav(?:ing|e)\b|\bwriting\b|\bstor(?:ing|ed)\b")
 _LOADED: Final = re2.compile(

@@ -64,6 +64,15 @@ class Hit(BaseModel):
     order: int = 0
 
 
+_QUOTES_CODE: Final = re2.compile(
+    r"^\s{2,}\S?\s{0,8}(?:raise |return |assert |with |for |if |[\w.]{1,80}(?:\(|\[| = )).{0,300}[(\[,:=]"
+)
+_RAISED: Final = re2.compile(
+    r"^\s{0,4}(?:\[?[\w: -]{0,24}\]?:?\s{0,2})?[A-Za-z_][\w.]{0,120}(?:Error|Exception|Interrupt|Exit|Failure)\b"
+)
+_WARNS: Final = re2.compile(r"(?i)^\[?W\d|\bwarn(?:ing)?\b")
+
+
 class Digest(BaseModel):
     """What one source has shown so far."""
 
@@ -136,6 +145,8 @@ class Digest(BaseModel):
             )
             return
         known.count += 1
+        if self.pulses == known.pulses and _tells_more(text, known.text):
+            known.line, known.text, known.order = line, text[:TEXT_KEPT_MAX], self.taken
         if rank_of(text) == 0 and rank_of(known.text) and _shape(text) == _shape(known.text):
             known.line, known.text = line, text[:TEXT_KEPT_MAX]  # the same words from every rank: rank 0's are cited
         if speaker and speaker not in known.speakers and len(known.speakers) < SPEAKERS_MAX:
@@ -192,6 +203,18 @@ class Digest(BaseModel):
         speaker = speaker_of(text)
         if speaker is not None and (speaker in self.speakers or len(self.speakers) < SPEAKERS_MAX):
             self.speakers[speaker] = self.speakers.get(speaker, 0) + 1
+
+
+def _tells_more(text: str, known: str) -> bool:
+    """Tell whether a later line of the same sign, in the same breath, says it better than the one that is known.
+
+    A traceback quotes the code that makes a message before the message comes, and a warning says beforehand what then ends the program.
+    """
+    if _QUOTES_CODE.search(text) is not None:
+        return False
+    if _QUOTES_CODE.search(known) is not None:
+        return True
+    return _RAISED.search(text) is not None and _WARNS.search(known) is not None
 
 
 def _shape(text: str) -> str:

@@ -138,6 +138,7 @@ def judge(sources: Sequence[Source], facts: Facts, rules: Rules, similar: Simila
         found = _retrieved(found, sources, similar)
     if found.file is None:
         found = _with_suspect(found, sources)
+    found = _in_the_jobs_own_words(found, candidates)
     found = _safe(replace(found, also=_others(candidates, found)))
     return replace(found, resume_from=_resume(sources, facts, found))
 
@@ -312,6 +313,21 @@ def _with_suspect(found: Judgement, sources: Iterable[Source]) -> Judgement:
         if hit is not None:
             return replace(found, file=source.file, line=hit.line, text=hit.text)
     return found
+
+
+def _in_the_jobs_own_words(found: Judgement, candidates: Iterable[Candidate]) -> Judgement:
+    """Where the job's output itself names the cause that the node's side bears out, its line is the one to show to the user."""
+    if found.file is None or all(s.file != found.file or s.kind == LOG for s in (c.source for c in candidates)):
+        return found
+    own = (
+        c
+        for c in candidates
+        if c.source.kind == LOG and c.rule.category == found.category and c.rule.tier <= TIER_SPECIFIC
+    )
+    said = min(own, key=lambda c: c.rank(), default=None)
+    if said is None:
+        return found
+    return replace(found, file=said.source.file, line=said.hit.line, text=said.hit.text)
 
 
 def _safe(found: Judgement) -> Judgement:

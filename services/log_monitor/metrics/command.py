@@ -41,7 +41,8 @@ def hints_of(command: str, *, gpus: int = 1, nodes: int = 1) -> Hints:  # noqa: 
         if "per" in words and words[-1] == "epoch" and lex.has("step", words):
             inner = value
             continue
-        if lex.has("other", [w for w in words if w != "training"]) or {"per"} & set(words):
+        aside = {"training"} if "early" in words else {"training", "stop"}  # `--stop-iters` is a length
+        if lex.has("other", [w for w in words if w not in aside]) or {"per"} & set(words):
             continue
         if any(lex.counts("epoch", w) or w == "轮数" for w in words[-2:]):
             epochs = value

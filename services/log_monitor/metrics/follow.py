@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from schedmate.services.log_monitor.metrics.library import Library
-from schedmate.services.log_monitor.metrics.plans import Plan, plan_of
+from schedmate.services.log_monitor.metrics.plan import Plan
+from schedmate.services.log_monitor.metrics.plans import plan_of
 from schedmate.services.log_monitor.metrics.reading import Reading
 from schedmate.services.log_monitor.metrics.shapes import TEXT_MAX, Shape, shape_of
 from schedmate.services.log_monitor.metrics.state import ROUTINES_MAX, Metrics, Routine

@@ -12,7 +12,7 @@ from typing import Final
 from schedmate.schemas.events import Phase
 
 _WORD: Final = re.compile(
-    r"[A-Z]+(?![a-z])|[A-Z]?[a-z\u00df-\u00f6\u00f8-\u00ff]+|[\u0400-\u04ff]+|[\u3040-\u30ff]+|[\u4e00-\u9fff]+|\d+"
+    r"[A-Z]+(?![a-z])|[A-Z\u00c0-\u00d6\u00d8-\u00de]?[a-z\u00df-\u00f6\u00f8-\u017f]+|[\u0400-\u04ff]+|[\u3040-\u30ff]+|[\u4e00-\u9fff]+|[\uac00-\ud7a3]+|\d+"
 )
 
 

@@ -13,7 +13,9 @@ from functools import cache
 from importlib import resources
 
 from schedmate.schemas.events import Phase
-from schedmate.services.log_monitor.metrics.plans import LOSS_EXACT, CounterSlot, Plan, plan_of
+from schedmate.services.log_monitor.metrics.measures import LOSS_EXACT
+from schedmate.services.log_monitor.metrics.plan import CounterSlot, Plan
+from schedmate.services.log_monitor.metrics.plans import plan_of
 from schedmate.services.log_monitor.metrics.shapes import Shape
 
 

@@ -10,6 +10,7 @@ from typing import Final
 _DAYS: Final = re.compile(r"(\d{1,3}) days?,? ")
 _WORDED: Final = re.compile(r"(\d{1,3}(?:\.\d{1,3})?) ([dhms])[a-z]{2,6}")
 _UNITS: Final = re.compile(r"(\d{1,3})([hms])")
+_DECIMAL_COMMA: Final = re.compile(r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))(?:[eE][-+]?\d{1,3})?")
 _PARTS: Final = re.compile(r"\d+")
 _MONTH: Final = {
     m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)
@@ -23,7 +24,7 @@ def number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         try:
-            value = float(text.replace(",", ""))
+            value = float(text.replace(",", ".") if _DECIMAL_COMMA.fullmatch(text) else text.replace(",", ""))
         except ValueError:
             return None
     if math.isfinite(value):

@@ -3,72 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Final
 
 from schedmate.schemas.events import Phase
 from schedmate.services.log_monitor.metrics.lexicon import lexicon, words_of
+from schedmate.services.log_monitor.metrics.measures import (
+    place_clock,
+    place_loss,
+    place_rate,
+    place_time,
+    place_unit_per_step,
+    time_factor,
+)
+from schedmate.services.log_monitor.metrics.plan import CounterSlot, Plan
 from schedmate.services.log_monitor.metrics.shapes import Shape, Slot, unit_meaning
-
-LOSS_EXACT: Final = 5
-LOSS_QUALIFIED: Final = 4
-LOSS_WEAK: Final = 2
-
-
-@dataclass(slots=True)
-class CounterSlot:
-    """A number that may count: where it and its total stand, and what it is called."""
-
-    slot: int
-    total: int | None
-    name: str
-    named: bool
-    inner: bool = False
-    frame: bool = False
-    whole: bool = False  # its name says that it counts over the job
-    bar: bool = False
-    epoch_bar: bool = False
-    within: bool = False
-
-
-@dataclass(slots=True)
-class Plan:
-    """What to read from a line of one template."""
-
-    counters: list[CounterSlot] = field(default_factory=list)
-    epoch: int | None = None
-    epochs: int | None = None
-    epoch_base: int | None = None
-    losses: list[tuple[int, int]] = field(default_factory=list)  # slot, priority
-    rates: list[tuple[int, float, bool]] = field(default_factory=list)  # slot, factor, of frames
-    paces: list[tuple[int, float, bool]] = field(default_factory=list)  # slot, seconds in its unit, strong
-    epoch_paces: list[tuple[int, float]] = field(default_factory=list)
-    each: list[tuple[int, float]] = field(default_factory=list)
-    others: list[tuple[int, float]] = field(
-        default_factory=list
-    )  # per second, of something that may be what is counted
-    elapsed: list[tuple[int, float, bool]] = field(default_factory=list)  # slot, seconds in its unit, certain
-    left: list[tuple[int, float]] = field(default_factory=list)
-    stamp: int | None = None
-    daytime: int | None = None
-    percent: int | None = None
-    announced: list[tuple[int, str]] = field(default_factory=list)
-    unknown: list[int] = field(default_factory=list)
-    evaluates: bool = False
-    phase: Phase | None = None
-    resumes: bool = False
-    known: str = ""
-    key: str = ""
-
-    @property
-    def says(self) -> bool:
-        """Tell whether a line of this template can say anything."""
-        return bool(
-            self.counters or self.losses or self.rates or self.paces or self.announced or self.unknown or self.elapsed
-            or self.epoch is not None or self.phase is not None or self.stamp is not None or self.percent is not None
-            or self.resumes or self.epoch_paces
-        )  # fmt: skip
-
 
 _RESUME: Final = re.compile(
     r"(?i)\b(?:resum(?:e|ed|ing)|restor(?:e|ed|ing)|loaded (?:\w{1,20} )?checkpoint|loading (?:\w{1,20} )?checkpoint|continu(?:e|ed|ing) training|skip(?:ping)? the first|restart(?:ed|ing)?)\b"
@@ -103,26 +51,28 @@ def _place(  # noqa: C901, PLR0911, PLR0912 - a decision list, in order of certa
         return
     before, after = shape.texts[i], shape.texts[i + 1]
     if slot.kind == "clock":
-        _place_clock(plan, i, label, before, after)
+        place_clock(plan, i, label, before, after)
         return
     lex = lexicon()
     follows = _FOLLOWS.match(after)
     following = words_of(follows.group(1))[:3] if follows is not None else []
     if lex.has("left", label) or lex.has("left", following):
-        plan.left.append((i, _time_factor(slot)))
+        plan.left.append((i, time_factor(slot)))
         return
     if following[1:2] == ["elapsed"] and slot.unit.lower() in lex.units:
-        plan.elapsed.append((i, _time_factor(slot), True))
+        plan.elapsed.append((i, time_factor(slot), True))
         return
     meaning = unit_meaning(slot.unit) if slot.unit else None
-    if _place_rate(plan, i, label, meaning, after):
+    if place_rate(plan, i, label, meaning, after):
         return
-    if _place_loss(plan, i, label, following):
+    if place_loss(plan, i, label, following):
+        return
+    if place_unit_per_step(plan, i, label):
         return
     if (
         lex.has("time", label)
         and ("per" in label or label[-1] in {"time", "cost"})
-        and _place_time(plan, i, label, meaning)
+        and place_time(plan, i, label, meaning)
     ):
         return
     total = i + 1 if i + 1 < len(shape.slots) and shape.slots[i + 1].pair else None
@@ -137,7 +87,7 @@ def _place(  # noqa: C901, PLR0911, PLR0912 - a decision list, in order of certa
         return
     if _place_announced(plan, shape, i, label):
         return
-    if _place_time(plan, i, label, meaning):
+    if place_time(plan, i, label, meaning):
         return
     if not lex.has("other", label):
         plan.unknown.append(i)
@@ -162,91 +112,6 @@ def _own_label(slots: tuple[Slot, ...], i: int) -> list[str]:
     if len(label) > len(unit) and label[: len(unit)] == unit:
         return label[len(unit) :]
     return label
-
-
-def _time_factor(slot: Slot) -> float:
-    meaning = unit_meaning(slot.unit) if slot.unit else None
-    return meaning[1] if meaning is not None and meaning[0] == "time" else 1.0
-
-
-def _place_clock(plan: Plan, i: int, label: list[str], before: str, after: str) -> None:
-    lex = lexicon()
-    tail = before.rstrip()
-    if lex.has("left", label) or tail.endswith(("<", "~")):
-        plan.left.append((i, 1.0))
-    elif after.startswith("<") or lex.has("elapsed", label) or label[-1:] == ["in"]:
-        plan.elapsed.append((i, 1.0, True))
-    elif i == 0 and not before.strip(" [("):
-        plan.daytime = i
-    elif lex.has("time", label):
-        plan.elapsed.append((i, 1.0, False))
-
-
-def _place_rate(  # noqa: C901, PLR0911 - a decision list
-    plan: Plan, i: int, label: list[str], meaning: tuple[str, float] | None, after: str
-) -> bool:
-    lex = lexicon()
-    if meaning is not None:
-        kind, factor = meaning
-        if kind == "rate":
-            plan.rates.append((i, factor, False))
-            return True
-        if kind == "spi":
-            count = re.match(r"\s?[a-z]{1,8}\s?/\s?(\d)", after)
-            if count is None:
-                plan.paces.append((i, factor, True))
-            return True
-        if kind == "spe":
-            plan.epoch_paces.append((i, factor))
-            return True
-        if kind == "samples":
-            plan.others.append((i, factor))
-            return True
-        if kind == "epoch_rate":
-            return True
-        if kind == "each":
-            plan.each.append((i, factor))
-            return True
-    tail = set(label[-3:])
-    if tail & {"fps", "sps"} and label[-1] in {"fps", "sps", "total"}:
-        plan.rates.append((i, 1.0, "fps" in tail))
-        return True
-    if "ups" in tail:
-        plan.rates.append((i, 1.0, False))
-        return True
-    if (
-        label
-        and label[-1] in {"sec", "second", "s"}
-        and len(label) > 1
-        and not {"time", "total", "elapsed"} & set(label)
-    ):
-        if any(lex.is_("step", word) for word in label[:-1]) and not lex.has("samples", label):
-            plan.rates.append((i, 1.0, False))
-        return True
-    return False
-
-
-def _place_loss(plan: Plan, i: int, label: list[str], following: list[str]) -> bool:
-    lex = lexicon()
-    if lex.has("eval", label):
-        return False
-    words = [w for w in label if not w.isdigit()]
-    if not words and len(following) == 2 and lex.is_("loss", following[1]) and lex.is_("loss_with", following[0]):  # noqa: PLR2004
-        words = following
-    if lex.has("loss", words):
-        others = [w for w in words if not lex.is_("loss", w) and not lex.is_("loss_with", w)]
-        if not others:
-            exact = len(words) == 1 or (words[-1] in {"loss", "损失"} and len(words) == 1)
-            plan.losses.append((i, LOSS_EXACT if exact else LOSS_QUALIFIED))
-        elif not lex.is_("loss", words[-1]) or set(others) & {"step", "epoch", "iter"}:
-            return False
-        return True
-    if words and lex.is_("weak_loss", words[-1]) and not lex.has("time", words[:-1]) and "avg" not in words[:-1]:
-        if words[-1] == "cost" and len(words) > 1:
-            return False
-        plan.losses.append((i, LOSS_WEAK))
-        return True
-    return False
 
 
 def _place_epoch(plan: Plan, shape: Shape, i: int, label: list[str], total: int | None) -> bool:
@@ -291,6 +156,11 @@ def _before_bracketed_pair(plan: Plan, shape: Shape, i: int) -> bool:
     return True
 
 
+_OF_A_COUNTER: Final = frozenset(
+    {"train", "num", "count", "global", "val", "cur", "current", "now", "done", "idx", "index"}
+)
+
+
 def _announces(before: str) -> bool:
     words = words_of(before[-24:])
     return bool(words) and words[-1] in {
@@ -310,7 +180,9 @@ def _announces(before: str) -> bool:
     }
 
 
-def _place_counter(plan: Plan, shape: Shape, i: int, label: list[str], total: int | None) -> bool:
+def _place_counter(  # noqa: PLR0911 - a decision list
+    plan: Plan, shape: Shape, i: int, label: list[str], total: int | None
+) -> bool:
     lex = lexicon()
     slot = shape.slots[i]
     name = [w for w in label if not w.isdigit()]
@@ -318,8 +190,10 @@ def _place_counter(plan: Plan, shape: Shape, i: int, label: list[str], total: in
     head = name[-1] if name else ""
     qualified = [w for w in name if not lex.is_("step", w)]
     named = (bool(head) and lex.is_("step", head)) or (
-        len(name) > 1 and lex.is_("step", name[-2]) and head in {"train", "num", "count", "global", "val"}
+        len(name) > 1 and lex.is_("step", name[-2]) and head in _OF_A_COUNTER
     )
+    if named and total is None and slot.unit.lower() in lex.units:
+        return False  # `t_iter=0.4s` is a time
     if named and lex.has("other", [w for w in qualified if not lex.is_("eval", w)]):
         return head not in {"step", "iter", "iteration"} or total is None
     if not named and unit and lex.is_("step", unit) and unit not in {"it", "up", "ts"} and not lex.has("other", name):
@@ -339,7 +213,8 @@ def _place_counter(plan: Plan, shape: Shape, i: int, label: list[str], total: in
             )
         )
     ):
-        loader = {"dataloader", "loader", "per"} & set(words_of(shape.free))
+        within = "per" in label or "per" in words_of(shape.texts[i + 1])[:3]
+        loader = within or {"dataloader", "loader"} & set(words_of(shape.free))
         plan.announced.append((i, "inner" if loader else "steps"))
         return True
     if not named and total is None and not slot.open_end:
@@ -395,48 +270,6 @@ def _place_announced(  # noqa: PLR0911 - a decision list
         plan.announced.append((i, "steps"))
         return True
     return False
-
-
-def _place_time(plan: Plan, i: int, label: list[str], meaning: tuple[str, float] | None) -> bool:
-    lex = lexicon()
-    factor = meaning[1] if meaning is not None and meaning[0] == "time" else 1.0
-    timed = (meaning is not None and meaning[0] == "time") or (len(label) > 1 and label[-1] in {"s", "secs", "seconds"})
-    if (
-        not lex.has("time", label)
-        and not timed
-        and not (label and lex.is_("step", label[-1]))
-        and not lex.has("elapsed", label[-1:])
-    ):
-        return False
-    if (
-        {"data", "reader", "load", "wait", "forward", "backward", "optim", "iter"} & set(label[:1])
-        and "time" in label
-        and label[:1] != ["iter"]
-    ):
-        return True
-    if label[:2] == ["iter", "time"]:
-        return True
-    if {"maintenance", "testing", "val", "eval", "valid"} & set(label):
-        return True
-    if "epoch" in label or ("took" in label and "epoch" in label):
-        plan.epoch_paces.append((i, factor))
-    elif lex.has("elapsed", label if timed else [w for w in label if w != "total"]) and not {"per", "iteration"} & set(
-        label
-    ):
-        plan.elapsed.append((i, factor, True))
-    elif label and (
-        lex.has("per_step", label)
-        or label[-1] in {"seconds", "secs", "time", "t", "用时"}
-        or lex.is_("step", label[-1])
-        or (timed and label[-1] in {"time", "in"})
-    ):
-        strong = "per" in label or lex.has("per_step", label[:-1])
-        plan.paces.append((i, factor, strong))
-    elif timed and not label:
-        plan.paces.append((i, factor, False))
-    else:
-        return timed
-    return True
 
 
 def _read_text(plan: Plan, shape: Shape, text: str, labels: list[list[str]]) -> None:

@@ -11,7 +11,7 @@ from schedmate.services.log_monitor.metrics import induction, pacing
 from schedmate.services.log_monitor.metrics.counting import FRESH_LINES, forget_pace, keep, move, observe
 from schedmate.services.log_monitor.metrics.lexicon import words_of
 from schedmate.services.log_monitor.metrics.numbers import DAY_S, clock, number, stamp
-from schedmate.services.log_monitor.metrics.plans import CounterSlot, Plan
+from schedmate.services.log_monitor.metrics.plan import CounterSlot, Plan
 from schedmate.services.log_monitor.metrics.shapes import Shape
 from schedmate.services.log_monitor.metrics.state import ANNOUNCED_MAX, Announced, Counter, Metrics
 

@@ -23,7 +23,9 @@ _TOKEN: Final = re.compile(
     r"|(?<![A-Za-z])[IWEF]\d{4} \d\d:\d\d:\d\d(?:\.\d{1,6})?"
     rf"|(?:{_MONTHS})\s{{1,2}}\d{{1,2}} \d\d:\d\d:\d\d(?: \d{{4}})?)"
     r"|(?P<clock>\d{1,3} (?:days?|hours?|minutes?)(?:,? (?:and )?\d{1,3}(?:\.\d{1,3})? (?:hours?|minutes?|seconds?)){1,3}|(?:\d{1,3} days?,? )?(?<![\d.:])\d{1,4}:\d\d(?::\d\d)?(?:\.\d{1,6})?(?![\d:])|\d{1,3}h ?\d{1,2}m(?: ?\d{1,2}s)?|(?<!\d)\d{1,3}m ?\d{1,2}s)"
-    r"|(?P<num>(?<![A-Za-z_\d.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d{1,3})?(?!\.\d)"
+    # a decimal comma: never in a list (`0,1,2`), nor where it may set off thousands (`1,234`)
+    r"|(?P<num>(?<![A-Za-z_\d.,\[(=])[-+]?(?:0,\d{1,12}|\d{1,9},(?:\d{1,2}|\d{4,9}))(?![\d,.])(?:[eE][-+]?\d{1,3})?(?=[\s;|%)\]/\u00a0]|$)"
+    r"|(?<![A-Za-z_\d.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d{1,3})?(?!\.\d)"
     r"|(?<![A-Za-z_\d])[-+]?(?:nan|NaN|inf)(?![A-Za-z_]))"
 )
 _GLYPHS: Final = re.compile(
@@ -82,8 +84,11 @@ def shape_of(text: str) -> Shape:
         texts.append(text[position : match.start()])
         position = match.end()
     texts.append(text[position:])
+    parents = _parents(text, tokens) if _NESTED.search(text) is not None else {}
     slots = tuple(
-        _slot(match, texts[i], texts[i + 1], after_number=i > 0 and tokens[i - 1].lastgroup == "num")
+        _slot(
+            match, texts[i], texts[i + 1], parents.get(i, ()), after_number=i > 0 and tokens[i - 1].lastgroup == "num"
+        )
         for i, match in enumerate(tokens)
     )
     template = "\x00".join(_squeeze(piece) for piece in texts)
@@ -91,11 +96,36 @@ def shape_of(text: str) -> Shape:
     return Shape(template, slots, tuple(texts), bare)
 
 
-def _slot(match: re.Match[str], before: str, after: str, *, after_number: bool) -> Slot:
+_NESTED: Final = re.compile(r"""["']\s?:\s?\{""")
+_BRACES: Final = re.compile(r"""["'](?P<key>[^"'{}\\]{1,64})["']\s?:\s?\{|(?P<open>\{)|(?P<close>\})""")
+
+
+def _parents(text: str, tokens: list[re.Match[str]]) -> dict[int, tuple[str, ...]]:
+    """Return for the numbers of a nested object the words of the key that their object has: `"iter": {"cur": 3` is `iter cur`."""
+    found: dict[int, tuple[str, ...]] = {}
+    stack: list[tuple[str, ...]] = []
+    braces = list(_BRACES.finditer(text))
+    at = 0
+    for i, token in enumerate(tokens):
+        while at < len(braces) and braces[at].start() < token.start():
+            brace = braces[at]
+            if brace["close"]:
+                del stack[-1:]
+            else:
+                stack.append(tuple(words_of(brace["key"] or ""))[-2:])
+            at += 1
+        if stack and stack[-1]:
+            found[i] = stack[-1]
+    return found
+
+
+def _slot(match: re.Match[str], before: str, after: str, parents: tuple[str, ...], *, after_number: bool) -> Slot:
     kind = match.lastgroup or "num"
     percent = _PERCENT.match(after) is not None
     pair = kind == "num" and after_number and (_PAIR.match(before) is not None or _glued(before))
     label, unit = _label(before)
+    if parents and label and not set(parents) & set(label):
+        label = [*parents, *label][-6:]
     if not pair and kind in {"num", "clock"}:
         found = _UNIT.match(after)
         if found is not None and not unit:
