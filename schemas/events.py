@@ -736,6 +736,14 @@ class NodeReported(Event):
     at: float
 
 
+class NodeReportedV2(NodeReported):
+    """The same of a node that says where it stands in the network."""
+
+    VERSION = 2
+    rack: Identifier | None = None
+    spine: Identifier | None = None
+
+
 class NodeFaultObserved(Event):
     """Something that the node's own side says about its hardware: a kernel line, an NVML event."""
 
@@ -800,7 +808,7 @@ EVENTS: Final[tuple[type[Event], ...]] = (
     NodeDeathDeclared, CallAudited, JobAnalyzed, RunTimeEstimated, ProgressObserved, ProgressObservedV2, RunSlowed, RunDiagnosed, JobQueued, JobRejected,
     JobAssigned, JobStarted, JobStopping, JobReachabilityChanged, JobDiagnosing, JobRequeued, JobSucceeded, JobFailed, JobCancelled, NodeCordoned,
     NodeDrained, NodeUncordoned, NodeLost, NodeJoined, NodeUnreachable, MemberAssigned, MemberStopOrdered, MemberReleased, JobReasoned, RunStarted,
-    RunExited, RunRefused, NodeReported, NodeFaultObserved, LogChunked, DeadLettered,
+    RunExited, RunRefused, NodeReported, NodeReportedV2, NodeFaultObserved, LogChunked, DeadLettered,
 )  # fmt: skip
 
 BY_TYPE: Final[dict[str, type[Event]]] = {e.ce_type(): e for e in EVENTS}

@@ -123,6 +123,8 @@ MEANINGS: Final[dict[str, str]] = {
     "port_min": "First port that gangs may use.",
     "port_max": "Last port that gangs may use.",
     "NodeReported.gpus": "Every GPU of the node.",
+    "rack": "The rack that the node stands in: the nodes under one leaf switch, its leaf group.",
+    "spine": "The spine that its rack hangs on.",
     "runs": "Every run member of the node, living or ended and not yet released.",
     "stopping": "The worker is going away and starts nothing more.",
     "lease_s": "How long a report keeps the node's runs alive, seconds.",

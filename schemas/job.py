@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -29,6 +29,13 @@ class PriorityClass(StrEnum):
     NORMAL = "normal"
     HIGH = "high"
     URGENT = "urgent"
+
+
+class JobKind(StrEnum):
+    """What a job is for; where it is placed may follow from it."""
+
+    TRAINING = "training"
+    INFERENCE = "inference"
 
 
 PRIORITY_RANK: Final[dict[PriorityClass, int]] = {p: i for i, p in enumerate(PriorityClass)}
@@ -77,6 +84,17 @@ class JobFields(Frozen):
     checkpoint_dir: Text | None = Field(default=None, max_length=4096, description="Where the job keeps checkpoints.")
     resume_flag: Text | None = Field(
         default=None, max_length=200, description="Flag that takes the checkpoint to resume from."
+    )
+
+    kind: JobKind = Field(
+        default=JobKind.TRAINING,
+        exclude_if=lambda kind: kind is JobKind.TRAINING,
+        description="What the job is for: a policy may spread inference where it packs training. Left out when it is training.",
+    )
+    within: Literal["rack", "spine"] | None = Field(
+        default=None,
+        exclude_if=lambda within: within is None,
+        description="All nodes of the gang in one rack, or under one spine; without it that is a preference only. Left out when absent.",
     )
 
     @model_validator(mode="after")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, isfinite
 from pathlib import Path
 
@@ -22,6 +22,8 @@ class NodeSpec:
     name: str
     gpus: int
     gpu_type: str = UNTYPED
+    rack: str | None = None
+    spine: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def from_table(path: Path, factor: float, trace: Trace, gpus_per_node: int = PHI
 
 
 def from_list(path: Path) -> Cluster:
-    """Return the nodes of a list: `node,gpus[,gpu_type][,pool]`, openb's `sn,gpu,model`, or Tiresias' `num_switch,...` line."""
+    """Return the nodes of a list: `node,gpus[,gpu_type][,pool][,rack][,spine]`, openb's `sn,gpu,model`, or Tiresias' `num_switch,...` line."""
     header = set(header_of(path))
     if {"num_switch", "num_node_p_switch", "num_gpu_p_node"} <= header:
         row = next(iter(rows_of(path)))
@@ -109,11 +111,30 @@ def from_list(path: Path) -> Cluster:
         seen.add(name)
         gpus = row.count(names[1])
         if gpus:
-            spec = NodeSpec(name, gpus, row.values.get(names[2], "").strip() or UNTYPED)
+            rack, spine = (row.values.get(label, "").strip() or None for label in ("rack", "spine"))
+            spec = NodeSpec(name, gpus, row.values.get(names[2], "").strip() or UNTYPED, rack, spine)
             pools.setdefault(row.values.get("pool", "").strip() or "default", []).append(spec)
     if not pools:
         raise TraceError(f"{path.name} has no node with GPUs")
     return Cluster(_frozen(pools.items()), one_pool=len(pools) == 1)
+
+
+def in_racks(cluster: Cluster, nodes_per_rack: int, racks_per_spine: int | None = None) -> Cluster:
+    """Return the cluster with a declared topology: racks of so many nodes, in the order of the nodes, in each pool anew."""
+    if nodes_per_rack < 1 or (racks_per_spine is not None and racks_per_spine < 1):
+        raise TraceError("a rack has at least one node and a spine at least one rack")
+    pools = {
+        name: tuple(
+            replace(
+                node,
+                rack=f"{name}-r{n // nodes_per_rack}",
+                spine=f"{name}-s{n // nodes_per_rack // racks_per_spine}" if racks_per_spine is not None else None,
+            )
+            for n, node in enumerate(nodes)
+        )
+        for name, nodes in cluster.pools.items()
+    }
+    return Cluster(pools, one_pool=cluster.one_pool)
 
 
 def _frozen(pools: Iterable[tuple[str, list[NodeSpec]]]) -> dict[str, tuple[NodeSpec, ...]]:

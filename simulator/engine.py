@@ -6,6 +6,7 @@ ends at the same instant, in a second batch. Nothing here knows a policy: it is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -77,6 +78,8 @@ class Outcome:
     wait_s: list[float]  # all the time that it held no GPU
     nodes_used: list[int]
     nodes_least: list[int]
+    leaves_used: list[int]  # leaf groups of the last placement, 0 without a topology
+    leaves_least: list[int]
     integrals: Integrals
     seats: list[tuple[Seat, ...]] | None  # the last ones of each job, where they were asked for
     runs: list[tuple[int, float, float, tuple[Seat, ...]]] | None = (
@@ -98,6 +101,7 @@ class _Pool:
     used: dict[str, int]
     node_gpus: int
     uniform: bool
+    leaf_nodes: int  # nodes of the largest leaf group, 0 without a topology
     inputs: list[Input] = field(default_factory=list)
     timer: float = inf
 
@@ -159,7 +163,7 @@ class Simulation:
         first, last = (jobs[self._arrivals[0]].submit_s, jobs[self._arrivals[-1]].submit_s) if jobs else (0.0, 0.0)
         self._stopped_at: dict[int, float] = {}
         self.outcome = Outcome(
-            [None] * len(jobs), [None] * len(jobs), [0.0] * len(jobs), [0] * len(jobs), [0] * len(jobs),
+            [None] * len(jobs), [None] * len(jobs), [0.0] * len(jobs), [0] * len(jobs), [0] * len(jobs), [0] * len(jobs), [0] * len(jobs),
             Integrals(cluster.gpus, cluster.nodes, first, last, self._unit), [()] * len(jobs) if keep_seats else None,
             [] if keep_runs else None,
         )  # fmt: skip
@@ -174,6 +178,7 @@ class Simulation:
             {n.name: 0 for n in nodes},
             max(sizes),
             len(sizes) == 1,
+            _leaf_nodes(nodes),
         )
         done = step(state, [_report(node) for node in nodes], 0.0)
         if self._recorder is not None:
@@ -285,7 +290,7 @@ class Simulation:
         pool.inputs.append(
             JobArrived(
                 job.id, job.tenant, job.tenant, 1, gpus, nodes, "|".join(job.gpu_types) or None, 0, None, 0,
-                job.submit_s, "", None, resumable=True, gpu_milli=job.share_milli,
+                job.submit_s, "", None, resumable=True, gpu_milli=job.share_milli, inference=job.inference,
             )
         )  # fmt: skip
         if self._advisor is not None:
@@ -303,6 +308,9 @@ class Simulation:
         else:
             outcome.wait_s[number] += now - self._stopped_at.pop(number)
         outcome.nodes_used[number] = len(placed.seats)
+        if pool.leaf_nodes:
+            outcome.leaves_used[number] = len({pool.state.topology.leaf(seat.node) for seat in placed.seats})
+            outcome.leaves_least[number] = -(-outcome.nodes_least[number] // pool.leaf_nodes)
         if outcome.seats is not None:
             outcome.seats[number] = placed.seats
         used, change = pool.used, outcome.integrals.change
@@ -354,11 +362,19 @@ class Simulation:
         self._end(pool, number, run, now, "stopped")
 
 
+def _leaf_nodes(nodes: Sequence[NodeSpec]) -> int:
+    """Return the nodes of the largest leaf group, 0 where no node says where it stands."""
+    if all(node.rack is None and node.spine is None for node in nodes):
+        return 0
+    return max(Counter((n.spine, n.rack, n.name if n.rack is None and n.spine is None else "") for n in nodes).values())
+
+
 def _report(node: NodeSpec) -> NodeReported:
     gpus = tuple(Gpu(n, node.gpu_type, 0, usable=True) for n in range(node.gpus))
     return NodeReported(
-        node.name, 1, "simulated", -1, -1, "127.0.0.1", 20_000, 29_999, gpus, (), stopping=False, lease_s=NEVER
-    )
+        node.name, 1, "simulated", -1, -1, "127.0.0.1", 20_000, 29_999, gpus, (), stopping=False, lease_s=NEVER,
+        rack=node.rack, spine=node.spine,
+    )  # fmt: skip
 
 
 def simulated(config: PoolConfig, policy: str) -> PoolConfig:

@@ -11,7 +11,7 @@ from schedmate.simulator.cluster import Cluster
 from schedmate.simulator.engine import Outcome
 from schedmate.simulator.trace import TraceJob
 
-SIZES: Final = (("1", 1, 1), ("2-4", 2, 4), ("5-8", 5, 8), ("9-64", 9, 64), (">64", 65, 10**9))
+SIZES: Final = (("1", 1, 1), ("2-4", 2, 4), ("8", 5, 8), ("16-64", 9, 64), (">64", 65, 10**9))
 HOUR_S: Final = 3600.0
 
 
@@ -60,6 +60,9 @@ def measured(jobs: Sequence[TraceJob], cluster: Cluster, outcome: Outcome) -> di
         "stranded_gpus": integrals.stranded_gpus,
         "jwtd": _by_size(jobs, waits),
         "jtted": mean([outcome.nodes_used[n] / outcome.nodes_least[n] for n in done if outcome.nodes_least[n]]),
+        "jtted_leaf_groups": mean(
+            [outcome.leaves_used[n] / outcome.leaves_least[n] for n in done if outcome.leaves_least[n]]
+        ),
         "ftf": mean(fairness(jobs, cluster, outcome, done)),
         "lost_gpu_h": outcome.lost_gpu_s / HOUR_S,
         "goodput": useful / (useful + outcome.lost_gpu_s) if useful else None,

@@ -133,15 +133,17 @@ def _philly(row: Row) -> tuple[TraceJob, None]:
 
 
 def _documented(row: Row) -> tuple[TraceJob, None]:
-    """The documented CSV: `job_id,submit_s,num_gpus,duration_s`, and where given `pool`, `tenant`, `submit_local`, `gpu_milli`, `gpu_type`."""
+    """The documented CSV: `job_id,submit_s,num_gpus,duration_s`, and where given `pool`, `tenant`, `submit_local`, `gpu_milli`, `gpu_type`, `kind`."""
     given = row.values
     pool = given.get("pool") or given.get("vc") or "default"
+    if given.get("kind", "") not in ("", "training", "inference"):
+        raise row.wrong("kind", "it must be training or inference")
     return TraceJob(
         row.text("job_id"), row.number("submit_s"), row.count("num_gpus", 1), row.number("duration_s"),
         pool=pool, tenant=given.get("tenant") or pool,
         local=row.moment("submit_local").strftime("%Y-%m-%d %H:%M:%S") if given.get("submit_local") else None,
         gpu_milli=row.count("gpu_milli", 1) if given.get("gpu_milli") else 1000,
-        gpu_types=tuple(t for t in given.get("gpu_type", "").split("|") if t),
+        gpu_types=tuple(t for t in given.get("gpu_type", "").split("|") if t), inference=given.get("kind") == "inference",
     ), None  # fmt: skip
 
 

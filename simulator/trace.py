@@ -30,6 +30,7 @@ class TraceJob:
     local: str | None = None
     gpu_milli: int = 1000
     gpu_types: tuple[str, ...] = ()
+    inference: bool = False
 
     @property
     def share_milli(self) -> int:

@@ -15,7 +15,7 @@ from rich.table import Table
 from schedmate.cli import rendering
 from schedmate.cli.bundling import bundle_of
 from schedmate.client import Client
-from schedmate.schemas.job import JobRequest, PriorityClass
+from schedmate.schemas.job import JobKind, JobRequest, PriorityClass
 from schedmate.schemas.states import TERMINAL, JobState
 from schedmate.services.ingest.models import JobView
 from schedmate.services.log_monitor.failures.categories import advice_on
@@ -66,6 +66,12 @@ def submit(
     gpu_memory_gib: Annotated[float | None, typer.Option(help="Least memory of each GPU, GiB.")] = None,
     time_limit_s: Annotated[int | None, typer.Option(help="Ends the run after so many seconds.")] = None,
     priority: Annotated[PriorityClass | None, typer.Option(help="Priority class.")] = None,
+    kind: Annotated[
+        JobKind | None, typer.Option(help="What it is for: training, which is packed, or inference.")
+    ] = None,
+    within: Annotated[
+        str | None, typer.Option(help="`rack` or `spine`: all nodes of the gang in one; else a preference.")
+    ] = None,
     tenant: Annotated[str | None, typer.Option(help="Tenant; the token's without one.")] = None,
     user: Annotated[str | None, typer.Option(help="User; the token's or the local one without.")] = None,
     pool: Annotated[str | None, typer.Option(help="Pool; the tenant's or `default` without one.")] = None,
@@ -90,7 +96,7 @@ def submit(
     flags = {
         "name": name, "gpus": gpus, "nodes": nodes, "gpu_type": gpu_type, "gpu_memory_gib": gpu_memory_gib,
         "time_limit_s": time_limit_s, "priority": priority, "tenant": tenant, "user": user, "pool": pool, "entry": entry,
-        "retries": retries, "checkpoint_dir": checkpoint_dir, "resume_flag": resume_flag,
+        "retries": retries, "checkpoint_dir": checkpoint_dir, "resume_flag": resume_flag, "kind": kind, "within": within,
         "workdir": str(workdir.absolute()) if workdir is not None else None,
     }  # fmt: skip
     given, packed = _request(file, flags, command, script, env or [], source)

@@ -15,9 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from schedmate.cli import rendering
+from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.policy import policies
 from schedmate.simulator.advice import check_advice
-from schedmate.simulator.cluster import PHILLY_GPUS_PER_NODE, Cluster, from_list, from_table, uniform
+from schedmate.simulator.cluster import PHILLY_GPUS_PER_NODE, Cluster, from_list, from_table, in_racks, uniform
 from schedmate.simulator.engine import RESTART_LARGE_S, RESTART_S, Costs
 from schedmate.simulator.plots import check_plots, draw
 from schedmate.simulator.readers import read_trace
@@ -42,7 +43,10 @@ def simulate(
     gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs of each of them.")] = PHILLY_GPUS_PER_NODE,
     pools: Annotated[Path | None, typer.Option(help="A `vc,node num` table: one pool a virtual cluster.")] = None,
     node_factor: Annotated[float, typer.Option(help="Nodes of a pool: max(ceil(n x F), enough for its largest job).")] = 1.0,
-    nodes_file: Annotated[Path | None, typer.Option(help="A list of unequal nodes: node,gpus[,gpu_type][,pool].")] = None,
+    nodes_file: Annotated[Path | None, typer.Option(help="A list of unequal nodes: node,gpus[,gpu_type][,pool][,rack][,spine].")] = None,
+    nodes_per_rack: Annotated[int | None, typer.Option(min=1, help="A declared topology: racks of so many nodes.")] = None,
+    racks_per_spine: Annotated[int | None, typer.Option(min=1, help="And spines over so many racks.")] = None,
+    inference_zone: Annotated[str, typer.Option(help="Nodes, racks and spines that `kant-spread` keeps for inference.")] = "",
     start: Annotated[str | None, typer.Option("--from", help="First day of submission, cluster local time.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="First day that is left out.")] = None,
     stay: Annotated[bool, typer.Option(help="No job leaves: the cluster fills until nothing more fits (allocated_max).")] = False,
@@ -75,11 +79,13 @@ def simulate(
         check_plots(plot)
     jobs = read_trace(trace).window(start, end)
     cluster = _cluster(jobs, nodes, gpus_per_node, pools, node_factor, nodes_file)
+    cluster = _racked(cluster, nodes_per_rack, racks_per_spine)
     jobs = usable(jobs.staying() if stay else jobs, cluster)
     combinations = list(product(names, sources))
     settings = [
         Setting(
             name, source, seed, Costs(restart_s, restart_large_s, checkpoint_s),
+            config=PoolConfig(inference_zone=inference_zone),
             jobs_out=_named(jobs_out, name, source, several=len(combinations) > 1),
             log=_named(log, name, source, several=len(combinations) > 1), weighed=weighed, curves=plot is not None,
         )
@@ -142,6 +148,14 @@ def _cluster(
         return from_list(nodes_file)
     assert nodes is not None
     return uniform(nodes, gpus_per_node)
+
+
+def _racked(cluster: Cluster, nodes_per_rack: int | None, racks_per_spine: int | None) -> Cluster:
+    if nodes_per_rack is not None:
+        return in_racks(cluster, nodes_per_rack, racks_per_spine)
+    if racks_per_spine is not None:
+        raise typer.BadParameter("--racks-per-spine needs --nodes-per-rack")
+    return cluster
 
 
 def _named(path: Path | None, policy: str, advice: str, *, several: bool) -> Path | None:

@@ -14,6 +14,7 @@ from schedmate.schemas.events import (
     NodeDeathDeclared,
     NodeDrainRequested,
     NodeReported,
+    NodeReportedV2,
     NodeUndrainRequested,
     ProgressObserved,
     ProgressObservedV2,
@@ -23,7 +24,7 @@ from schedmate.schemas.events import (
     RunStarted,
     RunTimeEstimated,
 )
-from schedmate.schemas.job import PRIORITY_RANK
+from schedmate.schemas.job import PRIORITY_RANK, JobKind
 from schedmate.schemas.wire import HEADER_POOL, Delivery, Envelope
 from schedmate.services.dispatcher.core import inputs as i
 
@@ -81,6 +82,8 @@ def _job(envelope: Envelope[Any]) -> i.Input:
         spec=spec.model_dump_json(),
         trace=envelope.traceparent,
         resumable=spec.resume_flag is not None or spec.checkpoint_dir is not None,
+        inference=spec.kind is JobKind.INFERENCE,
+        within=spec.within,
     )
 
 
@@ -196,6 +199,8 @@ def _report(envelope: Envelope[Any]) -> i.Input:
         ),
         stopping=event.stopping,
         lease_s=event.lease_s,
+        rack=getattr(event, "rack", None),
+        spine=getattr(event, "spine", None),
     )
 
 
@@ -214,4 +219,5 @@ _CONVERT: Final[dict[type[Event], Callable[[Envelope[Any]], i.Input | None]]] = 
     RunExited: _exited,
     RunRefused: _refused,
     NodeReported: _report,
+    NodeReportedV2: _report,
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from schedmate.schemas.job import PriorityClass
+from schedmate.schemas.job import JobKind, PriorityClass
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import JobState
 
@@ -170,6 +170,8 @@ class JobView(Answer):
     gpu_memory_gib: float | None = None
     priority: PriorityClass
     time_limit_s: int | None = None
+    kind: JobKind = JobKind.TRAINING
+    within: str | None = None
     retries: int
     command: list[str] | None = None
     script_bytes: int | None = None

@@ -21,7 +21,7 @@ _WAITING: Final = frozenset({JobState.SUBMITTED, JobState.QUEUED, JobState.ASSIG
 _RUNNING: Final = frozenset({JobState.RUNNING, JobState.STOPPING})
 _ASKED: Final = (
     "name", "tenant", "user", "pool", "gpus", "nodes", "gpu_type", "gpu_memory_gib", "priority", "time_limit_s", "retries",
-    "command", "script_bytes", "env_names", "workdir", "bundle", "entry", "checkpoint_dir",
+    "kind", "within", "command", "script_bytes", "env_names", "workdir", "bundle", "entry", "checkpoint_dir",
 )  # fmt: skip
 
 

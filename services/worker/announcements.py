@@ -12,6 +12,7 @@ from schedmate.schemas.events import (
     MemberAssigned,
     NodeFaultObserved,
     NodeReported,
+    NodeReportedV2,
     RefusalCause,
     RunExited,
     RunRefused,
@@ -139,6 +140,8 @@ class Snapshot:
     stopping: bool
     same_user: bool
     lease_s: float
+    rack: str | None = None
+    spine: str | None = None
 
 
 def node_reported(snapshot: Snapshot, *, report_no: int, at: float) -> Envelope[NodeReported]:
@@ -161,6 +164,8 @@ def node_reported(snapshot: Snapshot, *, report_no: int, at: float) -> Envelope[
         lease_s=snapshot.lease_s,
         at=at,
     )
+    if snapshot.rack is not None or snapshot.spine is not None:  # else the version that every reader knows
+        event = NodeReportedV2(**dict(event), rack=snapshot.rack, spine=snapshot.spine)
     event_id = ids.derived("node-report", snapshot.node, snapshot.session, report_no)
     return Envelope(event_id, source_of(snapshot.node), at, event)
 

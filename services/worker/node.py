@@ -253,6 +253,8 @@ class Node:
             stopping=self.is_stopping,
             same_user=self.settings.run_user is None,
             lease_s=self.settings.reported_lease_s,
+            rack=self.settings.rack,
+            spine=self.settings.spine,
         )
 
 

@@ -34,6 +34,10 @@ class WorkerSettings(ServiceSettings):
         default="", description="Name of this node, unique in the cluster; without it, the host's name."
     )
     pool: Identifier = Field(default="default", description="Pool that the node belongs to.")
+    rack: str | None = Field(
+        default=None, pattern=LABEL, description="Rack that the node stands in: the nodes under one leaf switch."
+    )
+    spine: str | None = Field(default=None, pattern=LABEL, description="Spine that the rack hangs on.")
     address: str | None = Field(
         default=None,
         description="Address at which other nodes of a gang reach this one; without it, the one that leads to the bus.",

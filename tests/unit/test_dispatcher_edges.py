@@ -46,7 +46,7 @@ INTO: dict[type[e.Event], type[i.Input]] = {
     e.JobSubmitted: i.JobArrived, e.JobCancelRequested: i.CancelRequested, e.NodeDrainRequested: i.NodeCommanded,
     e.NodeUndrainRequested: i.NodeCommanded, e.NodeCordonRequested: i.NodeCommanded, e.NodeDeathDeclared: i.NodeCommanded,
     e.RunTimeEstimated: i.EstimateArrived, e.ProgressObserved: i.ProgressArrived, e.ProgressObservedV2: i.ProgressArrived, e.RunDiagnosed: i.DiagnosisArrived,
-    e.RunStarted: i.MemberStarted, e.RunExited: i.MemberExited, e.RunRefused: i.MemberRefused, e.NodeReported: i.NodeReported,
+    e.RunStarted: i.MemberStarted, e.RunExited: i.MemberExited, e.RunRefused: i.MemberRefused, e.NodeReported: i.NodeReported, e.NodeReportedV2: i.NodeReported,
 }  # fmt: skip
 
 

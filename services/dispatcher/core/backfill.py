@@ -56,10 +56,23 @@ def reserve(state: PoolState, job: Job) -> Reservation:
                 free[member.node] += len(member.gpus)
                 if free[member.node] >= need:
                     roomy.add(member.node)
-        if len(roomy) >= members:
-            chosen = sorted(roomy, key=lambda name: (free[name], state.nodes[name].order))[:members]
+        together = _together(state, job, roomy, members)
+        if together is not None:
+            chosen = sorted(together, key=lambda name: (free[name], state.nodes[name].order))[:members]
             return Reservation(ends, frozenset(chosen))
     return Reservation(inf, frozenset(free))
+
+
+def _together(state: PoolState, job: Job, roomy: set[str], members: int) -> set[str] | None:
+    """Return nodes enough for the members that share what the job asks for; None when there are not."""
+    if job.within is None:
+        return roomy if len(roomy) >= members else None
+    domains: dict[str | None, set[str]] = {}
+    for name in roomy:
+        domains.setdefault(state.topology.domain(name, job.within), set()).add(name)
+    domains.pop(None, None)
+    enough = [names for names in domains.values() if len(names) >= members]
+    return min(enough, key=lambda names: min(state.nodes[n].order for n in names), default=None)
 
 
 def backfill(state: PoolState, first: Job, emit: Emit, place: Place, full: Callable[[], bool]) -> None:

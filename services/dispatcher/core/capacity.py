@@ -7,7 +7,7 @@ their number of free GPUs, so that best fit is the first entry of the first buck
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI, ShareIndex
@@ -34,6 +34,8 @@ class Group:
     gpu_class: GpuClass
     usable: int
     free: list[int]
+    leaf: str = ""
+    """Its leaf group (core/topology.py), "" where no node of the pool has a label."""
 
 
 @dataclass(slots=True)
@@ -53,14 +55,21 @@ class Capacity:
         self._by_node: dict[str, dict[int, Group]] = {}  # node -> gpu index -> its group
         self._classes: dict[GpuClass, _ClassIndex] = {}
         self._sorted_classes: tuple[GpuClass, ...] = ()
+        self.leaf_free: dict[str, int] = {}  # free GPUs by leaf group
         self._could_hold: dict[tuple[int, int, str | None, int], bool] = {}
 
     def set_node(
-        self, node: str, order: int, gpus: dict[int, GpuClass], free: set[int], left: dict[int, int] | None = None
+        self,
+        node: str,
+        order: int,
+        gpus: dict[int, GpuClass],
+        free: set[int],
+        left: dict[int, int] | None = None,
+        leaf: str = "",
     ) -> None:
         """Make a node's usable GPUs (index → class) known. No GPUs: the node leaves.
 
-        `free` are those without an owner, `left` what is left (in thousandths) of those that are held in part.
+        `free` are those without an owner, `left` what is left (in thousandths) of those that are held in part, `leaf` the node's leaf group.
         """
         for group in {g.order: g for g in self._by_node.pop(node, {}).values()}.values():
             self._remove(group)
@@ -73,7 +82,12 @@ class Capacity:
         for number, gpu_class in enumerate(sorted(by_class)):
             indices = by_class[gpu_class]
             group = Group(
-                order * _GROUPS_PER_NODE + number, node, gpu_class, len(indices), [i for i in indices if i in free]
+                order * _GROUPS_PER_NODE + number,
+                node,
+                gpu_class,
+                len(indices),
+                [i for i in indices if i in free],
+                leaf,
             )
             self._groups[group.order] = group
             self._insert(group)
@@ -159,10 +173,17 @@ class Capacity:
         seats = self._by_node.get(node, {})
         return sum(len(g.free) for g in {g.order: g for g in seats.values()}.values() if g.gpu_class in classes)
 
-    def pack(self, gpu_class: GpuClass, gpus: int, avoid: frozenset[str] = frozenset()) -> list[Group] | None:
+    def pack(
+        self,
+        gpu_class: GpuClass,
+        gpus: int,
+        avoid: frozenset[str] = frozenset(),
+        arrange: Callable[[list[Group], int], list[Group]] | None = None,
+    ) -> list[Group] | None:
         """Return the groups that hold a packed job: one group where one is enough, as `best` chooses it.
 
-        A larger job takes empty nodes, the first in order first, and what remains of it the freest other one.
+        A larger job takes empty nodes, the first in order first (or those that `arrange` chooses for so many), and what remains of it
+        the freest other one.
         """
         buckets = self._classes[gpu_class].buckets
         one = next((g for g in self.groups_with(gpu_class, gpus) if g.node not in avoid), None)
@@ -173,7 +194,11 @@ class Capacity:
             return None
         taken: list[Group] = []
         left = gpus
-        for group in sorted((g for g in of_class if len(g.free) == g.usable), key=lambda g: g.order):
+        empty = sorted((g for g in of_class if len(g.free) == g.usable), key=lambda g: g.order)
+        if arrange is not None and empty:
+            chosen = arrange(empty, min(gpus // max(g.usable for g in empty), len(empty)))
+            empty = [*chosen, *(g for g in empty if g not in chosen)]
+        for group in empty:
             if left < group.usable:
                 break
             taken.append(group)
@@ -226,9 +251,13 @@ class Capacity:
             index.buckets.append([])
         insort(index.buckets[free], group.order)
         self.free_gpus += free
+        if group.leaf:
+            self.leaf_free[group.leaf] = self.leaf_free.get(group.leaf, 0) + free
 
     def _remove(self, group: Group) -> None:
         free = len(group.free)
         bucket = self._classes[group.gpu_class].buckets[free]
         del bucket[bisect_left(bucket, group.order)]
         self.free_gpus -= free
+        if group.leaf:
+            self.leaf_free[group.leaf] -= free

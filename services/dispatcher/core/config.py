@@ -58,6 +58,7 @@ class PoolConfig:
     advice_ratio_max: float = 10_000.0  # no estimate counts for more than so many times more, or less, than none
     advice_wait_max_s: float = 14 * 86_400.0  # whoever has waited so long goes first, whatever advice says
     gpu_sharing: bool = False  # may a job hold a part of a GPU? Without, one that asks for a part gets a whole one
+    inference_zone: str = ""  # the nodes, racks and spines (with commas) that `kant-spread` keeps for inference
     early_max: int = 10_000  # events held for jobs not seen yet
     decisions_max: int = 2_000  # decisions and seats: a step stops there and goes on in the next one
 

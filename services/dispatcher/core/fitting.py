@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schedmate.services.dispatcher.core.capacity import Group, suits
+from schedmate.services.dispatcher.core.capacity import GpuClass, Group, suits
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
@@ -19,15 +19,12 @@ def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
         could = groups is not None or capacity.could_hold(1, 1, job.gpu_type, job.gpu_memory_mib)
         return (FITS if groups is not None else NO_ROOM if could else NEVER), groups
     if job.gpus_total > capacity.free_gpus:
-        could = capacity.could_hold(job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib)
-        return (NO_ROOM if could else NEVER), None
+        return (NO_ROOM if could_hold(state, job) else NEVER), None
     avoid = avoided(state, job)
     groups = state.policy.placer.place(state, job, avoid)
     if groups is not None:
         return FITS, groups
-    if capacity.could_hold(job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib):
-        return NO_ROOM, None
-    return NEVER, None
+    return (NO_ROOM if could_hold(state, job) else NEVER), None
 
 
 def place_avoiding(state: PoolState, job: Job, reserved: frozenset[str]) -> list[Group] | None:
@@ -47,14 +44,37 @@ def at_limit(state: PoolState, job: Job) -> bool:
     return limit is not None and state.tenant_gpus.get(job.tenant, 0) + job.gpus_total > limit
 
 
+def could_hold(state: PoolState, job: Job) -> bool:
+    """Tell whether the job would fit if nothing ran."""
+    capacity = state.capacity
+    if not capacity.could_hold(job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib):
+        return False
+    return job.within is None or _could_hold(state, job, frozenset())
+
+
 def avoided(state: PoolState, job: Job) -> frozenset[str]:
-    """Return the nodes that the job keeps away from: those it failed on, as long as others could hold it."""
-    if not job.avoid:
-        return frozenset()
-    avoid = frozenset(job.avoid)
-    kinds: dict[str, set[str]] = {}
+    """Return the nodes that the job keeps away from, as long as others could hold it: those it failed on, and those kept for others."""
+    kept = state.policy.placer.avoids(state, job)
+    if not (job.avoid or kept):
+        return kept
+    failed = frozenset(job.avoid)
+    for avoid in (failed | kept, failed) if kept else (failed,):
+        if avoid and _could_hold(state, job, avoid):
+            return avoid
+    return frozenset()
+
+
+def _could_hold(state: PoolState, job: Job, avoid: frozenset[str]) -> bool:
+    """Tell whether the other nodes could hold the job if nothing ran."""
+    found: dict[tuple[str, str], set[str]] = {}
+    usable_of: dict[GpuClass, int] = {}
     for group in state.capacity.groups():
-        suitable = suits(group.gpu_class, job.gpu_type, job.gpu_memory_mib)
-        if suitable and group.usable >= job.gpus and group.node not in avoid:
-            kinds.setdefault(group.gpu_class[0], set()).add(group.node)
-    return avoid if any(len(nodes) >= job.nodes for nodes in kinds.values()) else frozenset()
+        if group.node in avoid or not suits(group.gpu_class, job.gpu_type, job.gpu_memory_mib):
+            continue
+        usable_of[group.gpu_class] = usable_of.get(group.gpu_class, 0) + group.usable
+        domain = state.topology.domain(group.node, job.within)
+        if group.usable >= job.gpus and domain is not None:
+            found.setdefault((group.gpu_class[0], domain), set()).add(group.node)
+    if job.nodes == 0:
+        return any(usable >= job.gpus for usable in usable_of.values())
+    return any(len(nodes) >= job.nodes for nodes in found.values())

@@ -33,6 +33,7 @@ from schedmate.services.dispatcher.core.policy import UnknownPolicyError, policy
 from schedmate.services.dispatcher.core.reports import bury, node_commanded, reported, silent
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import ENDED, STARTED, TOLD, Job, Member, PoolState
+from schedmate.services.dispatcher.core.topology import WITHIN
 
 CORDON_CONFIDENCE_MIN: Final = 0.5
 REMAINING_EDGE_S: Final = 10.0
@@ -88,6 +89,8 @@ def _arrived(state: PoolState, value: JobArrived) -> None:
         raise FoldError(
             f"job {value.job} asks for {value.gpu_milli} thousandths: a share is a part of one GPU on one node"
         )
+    if value.within is not None and value.within not in WITHIN:
+        raise FoldError(f"job {value.job}: members may share a rack or a spine, not {value.within!r}")
     job = Job(
         id=value.job,
         tenant=value.tenant,
@@ -106,6 +109,8 @@ def _arrived(state: PoolState, value: JobArrived) -> None:
         since=state.at,
         resumable=value.resumable,
         gpu_milli=value.gpu_milli,
+        inference=value.inference,
+        within=value.within if value.nodes > 1 else None,
     )
     state.arrivals += 1
     state.jobs[job.id] = job

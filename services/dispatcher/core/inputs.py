@@ -114,6 +114,8 @@ class NodeReported(Input):
     runs: tuple[RunSeen, ...]
     stopping: bool
     lease_s: float
+    rack: str | None = None
+    spine: str | None = None
 
 
 @dataclass(unsafe_hash=True, slots=True)
@@ -172,6 +174,8 @@ class JobArrived(Input):
     trace: str | None
     resumable: bool = False  # it may be stopped for order: it goes on where it was
     gpu_milli: int = 1000  # thousandths of the GPU that it asks for; below 1000 only with one GPU on one node
+    inference: bool = False  # it serves; else it trains
+    within: str | None = None  # all members in one "rack" or "spine"
 
 
 @dataclass(unsafe_hash=True, slots=True)

@@ -96,6 +96,8 @@ class Job:
     resumable: bool = False
     gpu_milli: int = 1000  # what it asks for
     held_milli: int = 1000  # what it holds, while it holds GPUs
+    inference: bool = False
+    within: str | None = None  # all members in one "rack" or "spine"
     served_s: float = 0.0  # how long earlier attempts ran that were stopped
     queue_key: Key | None = None
     queue_kind: Kind | None = None

@@ -7,6 +7,8 @@ set of victims is taken only when the job then fits, and whoever need not go sta
 
 from __future__ import annotations
 
+from collections import Counter
+
 from schedmate.schemas.reasons import Reason
 from schedmate.services.dispatcher.core.fitting import avoided
 from schedmate.services.dispatcher.core.lifecycle import Emit, preempt
@@ -29,9 +31,9 @@ class _Room:
         if job.nodes == 0:  # packed: as if every member took a whole node, which is never too little
             largest = max((g.usable for c in classes for g in state.capacity.groups_with(c, 0)), default=1)
             self._gpus, self._nodes = min(job.gpus, largest), -(-job.gpus // largest)
-        self._now = sum(
-            1 for c in classes for g in state.capacity.groups_with(c, self._gpus) if g.node not in self._avoid
-        )
+        self._now = [
+            g.node for c in classes for g in state.capacity.groups_with(c, self._gpus) if g.node not in self._avoid
+        ]
 
     def give(self, victim: Job, sign: int = 1) -> None:
         """The victim's GPUs are free, or not (sign -1)."""
@@ -49,7 +51,12 @@ class _Room:
 
     def enough(self) -> bool:
         """Would the job fit?"""
-        return self._now + len(self._roomy) >= self._nodes
+        within = self._job.within
+        if within is None:
+            return len(self._now) + len(self._roomy) >= self._nodes
+        domain = self._state.topology.domain
+        shared = Counter(domain(node, within) for node in (*self._now, *self._roomy))
+        return any(count >= self._nodes for name, count in shared.items() if name is not None)
 
 
 def make_room(state: PoolState, job: Job, emit: Emit) -> bool:

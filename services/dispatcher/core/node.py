@@ -16,6 +16,8 @@ class Node:
     order: int
     session: int = 0
     boot_id: str = ""
+    rack: str | None = None
+    spine: str | None = None
     applied: tuple[int, int] = (-1, -1)
     lease_s: float = 0.0
     address: str = ""

@@ -146,7 +146,8 @@ def _request(state: PoolState, job: Job) -> str:
         size += f" with {job.gpu_memory_mib / 1024:g} GiB"
     if job.nodes == 0:
         return f"{size} on as few nodes as hold them"
-    return f"{size} on one node" if job.nodes == 1 else f"{size} on each of {job.nodes} nodes"
+    together = f" in one {job.within}" if job.within is not None else ""
+    return f"{size} on one node" if job.nodes == 1 else f"{size} on each of {job.nodes} nodes{together}"
 
 
 def _never(state: PoolState, job: Job) -> Why:
@@ -163,6 +164,13 @@ def _never(state: PoolState, job: Job) -> Why:
             f"needs {_request(state, job)}; the pool has {kinds or 'no usable GPU'}",
             "starts when a node with such GPUs joins",
         )
+    together = _together(state, suitable, job)
+    if job.within is not None and together < job.nodes:
+        return Why(
+            Reason.NEVER_FITS,
+            f"needs {_request(state, job)}; even empty, no {job.within} has more than {together} such nodes",
+            f"starts only when a larger {job.within} joins",
+        )
     held = [n for n in suitable if not n.schedulable and _usable(n, job) >= job.gpus]
     large = [n for n in suitable if _usable(n, job) >= job.gpus]
     if held and len(large) >= job.nodes:
@@ -178,6 +186,13 @@ def _never(state: PoolState, job: Job) -> Why:
         f"{_usable(largest, job)} GPUs ({largest.name})",
         "starts only when larger or more nodes join",
     )
+
+
+def _together(state: PoolState, nodes: list[Node], job: Job) -> int:
+    """Return the most nodes that share what the job's members must share, empty or not."""
+    domains = Counter(state.topology.domain(n.name, job.within) for n in nodes if _usable(n, job) >= job.gpus)
+    domains.pop(None, 0)
+    return max(domains.values(), default=0)
 
 
 def _standing(node: Node) -> str:
@@ -262,7 +277,11 @@ def _counterfactual(state: PoolState, job: Job, now: Why) -> Why:
     avoid = avoided(state, job)
     groups = {g.order: g for g in state.capacity.groups() if _suits(g.gpu_class, job) and g.node not in avoid}
     free = {order: len(g.free) for order, g in groups.items()}
-    place = {order: (g.node, g.gpu_class[0]) for order, g in groups.items()}
+    place = {
+        order: (g.node, f"{g.gpu_class[0]} {domain}")
+        for order, g in groups.items()
+        if (domain := state.topology.domain(g.node, job.within)) is not None
+    }
     seat_of = {
         (g.node, index): order for order, g in groups.items() for index in _indices(state.nodes[g.node], g.gpu_class)
     }
@@ -296,7 +315,7 @@ def _indices(node: Node, gpu_class: GpuClass) -> list[int]:
 def _enough(job: Job, free: dict[int, int], place: dict[int, tuple[str, str]]) -> bool:
     nodes: dict[str, set[str]] = {}
     for order, count in free.items():
-        if count >= job.gpus:
+        if count >= job.gpus and order in place:
             node, kind = place[order]
             nodes.setdefault(kind, set()).add(node)
     return any(len(names) >= job.nodes for names in nodes.values())

@@ -26,7 +26,7 @@ def reported(state: PoolState, value: NodeReported) -> None:
         node = Node(name=value.node, order=state.joins, port_next=value.port_min)
         state.joins += 1
         state.nodes[node.name] = node
-    before = (node.schedulable, node.gpus)
+    before = (node.schedulable, node.gpus, node.rack, node.spine)
     restarted = value.session > node.session > 0
     node.session, node.boot_id = value.session, value.boot_id
     node.applied = (value.applied_seq, value.applied_index)
@@ -35,10 +35,22 @@ def reported(state: PoolState, value: NodeReported) -> None:
     node.lease_s = value.lease_s
     node.gpus = {g.index: (g.type, g.memory_mib) for g in value.gpus if g.usable}
     node.gpus_reported = len(value.gpus)
-    if before != (node.schedulable, node.gpus):
+    _stands(state, node, value)
+    if before != (node.schedulable, node.gpus, node.rack, node.spine):
         state.refresh_capacity(node)
     state.dirty_nodes[node.name] = None
     _reconcile(state, node, value, restarted=restarted)
+
+
+def _stands(state: PoolState, node: Node, value: NodeReported) -> None:
+    """Make known where the node stands; the first label of a pool gives every node its leaf group."""
+    known = state.topology.given
+    node.rack, node.spine = value.rack, value.spine
+    state.topology.set_node(node.name, node.rack, node.spine)
+    if state.topology.given != known:
+        for other in state.nodes.values():
+            if other is not node:
+                state.refresh_capacity(other)
 
 
 def says_something_new(state: PoolState, value: NodeReported) -> bool:
@@ -46,7 +58,9 @@ def says_something_new(state: PoolState, value: NodeReported) -> bool:
     node = state.nodes.get(value.node)
     if node is None or node.session != value.session or not node.alive or node.unreachable:
         return node is None or value.session >= node.session
-    known = (node.boot_id, node.lease_s, node.address, node.port_min, node.port_max, node.stopping, node.gpus_reported)
+    known = (
+        node.boot_id, node.lease_s, node.address, node.port_min, node.port_max, node.stopping, node.gpus_reported, node.rack, node.spine
+    )  # fmt: skip
     told = (
         value.boot_id,
         value.lease_s,
@@ -55,6 +69,8 @@ def says_something_new(state: PoolState, value: NodeReported) -> bool:
         value.port_max,
         value.stopping,
         len(value.gpus),
+        value.rack,
+        value.spine,
     )
     if known != told or node.gpus != {g.index: (g.type, g.memory_mib) for g in value.gpus if g.usable}:
         return True

@@ -29,6 +29,7 @@ from schedmate.services.dispatcher.core.node import Node, node_from_json, node_t
 from schedmate.services.dispatcher.core.queue import Key, Kind, WaitingQueue
 from schedmate.services.dispatcher.core.ripening import Ripening
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
+from schedmate.services.dispatcher.core.topology import Topology
 from schedmate.services.dispatcher.core.trust import Trust
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class PoolState:
         self.ripening = Ripening(config, policy)
         self.ageing = Ageing()
         self.capacity = Capacity()
+        self.topology = Topology()
         self.queue = WaitingQueue()
         self.blocked: dict[Kind, tuple[int, str]] = {}
         self.pass_epoch = -1
@@ -107,7 +109,8 @@ class PoolState:
         if node.schedulable:
             free = {i for i in node.gpus if i not in node.owner and i not in node.shares}
             left = {i: WHOLE_MILLI - sum(held.values()) for i, held in node.shares.items()}
-            self.capacity.set_node(node.name, node.order, node.gpus, free, left)
+            leaf = self.topology.leaf(node.name) if self.topology.given else ""
+            self.capacity.set_node(node.name, node.order, node.gpus, free, left, leaf)
         else:
             self.capacity.set_node(node.name, node.order, {}, set())
 
@@ -161,7 +164,7 @@ class PoolState:
         config = self.config
         quotas = bool(config.tenant_quota)
         limited = job.tenant if quotas or config.tenant_limit(job.tenant) is not None else None
-        apart = (self.milli_of(job), *((job.resumable,) if quotas else ()))
+        apart = (self.milli_of(job), job.inference, job.within, job.resumable if quotas else None)
         return (job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib, limited, job.avoid, apart)
 
     def milli_of(self, job: Job) -> int:
@@ -427,6 +430,7 @@ class PoolState:
             node.owner.clear()
             node.shares.clear()
             node.ports.clear()
+            state.topology.set_node(node.name, node.rack, node.spine)
         for job in state.jobs.values():
             if job.state in HOLDS_GPUS:
                 state.lease(job)

@@ -80,12 +80,17 @@ class _Room:
         avoid = avoided(state, job)
         self._nodes = state.nodes
         self._free: dict[Place, int] = {}
-        self._kinds: dict[str, list[Place]] = {}
+        self._kinds: dict[str, list[Place]] = {}  # by GPU type, and by what the members must share
+        self._kind_of: dict[Place, str] = {}
         largest: dict[str, int] = {}
         for group in state.capacity.groups():
             kind = group.gpu_class[0]
-            if suits(group.gpu_class, job.gpu_type, job.gpu_memory_mib) and group.node not in avoid:
+            domain = state.topology.domain(group.node, job.within)
+            suitable = suits(group.gpu_class, job.gpu_type, job.gpu_memory_mib) and group.node not in avoid
+            if suitable and domain is not None:
                 place = (group.node, group.gpu_class)
+                kind = f"{kind} {domain}" if domain else kind
+                self._kind_of[place] = kind
                 self._free[place] = len(group.free)
                 self._kinds.setdefault(kind, []).append(place)
                 largest[kind] = max(largest.get(kind, 1), group.usable)
@@ -112,7 +117,7 @@ class _Room:
             at: dict[Place, list[tuple[Job, int]]] = {}
             for candidate in candidates:
                 for place, count in self._held(candidate).items():
-                    if place[1][0] == kind:
+                    if self._kind_of[place] == kind:
                         at.setdefault(place, []).append((candidate, count))
             victims = self._clear(kind, at, price)
             if victims:
