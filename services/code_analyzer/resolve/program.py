@@ -182,7 +182,7 @@ class Program(Expressions):
     def bind(self, target: ast.expr, value: V, scope: Scope) -> None:
         """Give a value to the target of an assignment."""
         if isinstance(target, ast.Name):
-            home = scope.module() if target.id in scope.globals else scope
+            home = scope.module() if target.id in scope.globals else scope.owners.get(target.id, scope)
             if target.id in self.presets and home.parent is None and home.file == self.program:
                 return  # a notebook's parameter that the command sets: it is set after the cell that has the default
             home.names[target.id] = value
@@ -391,6 +391,14 @@ class Program(Expressions):
 
     def _global(self, node: ast.Global, scope: Scope) -> None:
         scope.globals |= frozenset(node.names)
+
+    def _nonlocal(self, node: ast.Nonlocal, scope: Scope) -> None:
+        for name in node.names:
+            outer = scope.parent
+            while outer is not None and name not in outer.names:
+                outer = outer.parent
+            if outer is not None:
+                scope.owners[name] = outer
 
     def _delete(self, node: ast.Delete, scope: Scope) -> None:
         for target in node.targets:
@@ -608,7 +616,7 @@ _STATEMENTS: Final[Mapping[type[ast.stmt], Callable[[Program, Any, Scope], None]
     ast.Expr: Program._expression, ast.Assign: Program._assign, ast.AnnAssign: Program._annotated, ast.AugAssign: Program._augmented,
     ast.If: Program._if, ast.For: Program._for, ast.AsyncFor: Program._for, ast.While: Program._while, ast.Try: Program._try,
     ast.With: Program._with, ast.AsyncWith: Program._with, ast.Match: Program._match, ast.Return: Program._return,
-    ast.Break: Program._leave_loop, ast.Continue: Program._leave_loop, ast.Global: Program._global, ast.Delete: Program._delete,
+    ast.Break: Program._leave_loop, ast.Continue: Program._leave_loop, ast.Global: Program._global, ast.Nonlocal: Program._nonlocal, ast.Delete: Program._delete,
     ast.Import: Program._import, ast.ImportFrom: Program._import_from, ast.FunctionDef: Program._function,
     ast.AsyncFunctionDef: Program._function, ast.ClassDef: Program._class,
 }  # fmt: skip

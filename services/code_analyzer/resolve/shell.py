@@ -18,6 +18,7 @@ from schedmate.services.code_analyzer.resolve.shell_words import Variable, Words
 from schedmate.services.code_analyzer.resolve.values import HOLE, Place
 
 COMMANDS_MAX: Final = 2000
+_TESTS: Final = ("[", "[[", "test", "false")  # a loop's condition is followed where it is one of these
 STEPS_MAX: Final = 20_000
 DEPTH_MAX: Final = 12
 
@@ -47,6 +48,19 @@ class _LeaveScriptError(Exception):
 
 class _ReturnError(Exception):
     """`return` was reached."""
+
+
+def _printed(words: list[str]) -> str | None:
+    """Return what `printf` writes by a format of plain `%s` and `%d`, used anew while words are left; None for others."""
+    template, given = (words[0], words[1:]) if words else ("", [])
+    fields = len(re.findall(r"%[sd]", template))
+    if re.search(r"%[^sd]", template):
+        return None
+    out: list[str] = []
+    while True:
+        out.append(re.sub(r"%[sd]", lambda _: given.pop(0) if given else "", template))
+        if not given or not fields:
+            return "".join(out).replace("\\n", "\n").replace("\\t", "\t")
 
 
 @dataclass(slots=True)
@@ -187,7 +201,14 @@ class Shell:
             self.variables[node.name] = Variable(texts[0] if same else None, self._place(node.line))
             if not texts:
                 return
+        elif self._never_turns(node):
+            return
         self._branch(node.body, sure=True)
+
+    def _never_turns(self, node: syntax.For) -> bool:
+        """Tell whether the condition of `while` or `until` ends the loop before its first turn."""
+        asked = all(isinstance(n, syntax.Simple) and n.words and n.words[0].raw in _TESTS for n in node.test)
+        return asked and self._block(node.test) is (node.name == "until")
 
     def _case(self, node: syntax.Case) -> None:
         value = self._words().text(node.word.raw)
@@ -506,8 +527,10 @@ class _Substitution:
         return self._named(texts[0], texts[1:], given if given is not None else here)
 
     def _named(self, name: str, words: list[str], given: str | None) -> str | None:
-        if name in ("echo", "printf"):
-            return " ".join(w for w in words if w not in ("-n", "-e", "%s", "%s\\n"))
+        if name == "printf":
+            return _printed(words)
+        if name == "echo":
+            return " ".join(w for w in words if w not in ("-n", "-e"))
         if name in ("dirname", "basename") and words:
             return (
                 (dirname(words[0]) or ".")

@@ -70,12 +70,13 @@ class If:
 
 @dataclass(slots=True)
 class For:
-    """`for`; or `while` and `until`, whose words are None."""
+    """`for`; or `while` and `until`, whose words are None: `until` has `name` so, and `test` is what is asked before each turn."""
 
     name: str
     words: list[Word] | None
     body: list[Node]
     line: int
+    test: list[Node] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -397,9 +398,9 @@ class _Parser:
         return For(name if _NAME.match(name) else "", words, self._loop_body(), line)
 
     def _while(self) -> Node:
-        head = self._peek()
-        self.block(frozenset({"do"}))
-        return For("", None, self._loop_body(), head.line if head is not None else 0)
+        word = self.words[self._at - 1]
+        test = self.block(frozenset({"do"}))
+        return For(word.raw, None, self._loop_body(), word.line, test)
 
     def _loop_body(self) -> list[Node]:
         self._take("do")

@@ -168,6 +168,7 @@ class Scope:
     names: dict[str, V] = field(default_factory=dict)
     parent: Scope | None = None
     globals: frozenset[str] = frozenset()
+    owners: dict[str, Scope] = field(default_factory=dict)  # of the names that are another function's
 
     def find(self, name: str) -> V | None:
         """Return a name's value, from the innermost scope that has it."""
