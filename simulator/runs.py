@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
 from pathlib import Path
 from time import process_time
 from typing import Any, TextIO
@@ -23,6 +24,8 @@ from schedmate.simulator.curves import curves_of
 from schedmate.simulator.engine import Costs, Outcome, Simulation
 from schedmate.simulator.measures import measured
 from schedmate.simulator.trace import Trace, TraceError
+
+TOLD_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +102,37 @@ def run_all(
         for setting in settings:
             yield run_one(trace, cluster, setting, progress)
         return
-    with ProcessPoolExecutor(min(processes, len(settings)), initializer=_take, initargs=(trace, cluster)) as pool:
-        for result in pool.map(_run_taken, settings):
-            if progress is not None:
-                progress(result["jobs"])
-            yield result
+    ended: Any = get_context().Value("q", 0)
+    with ProcessPoolExecutor(
+        min(processes, len(settings)), initializer=_take, initargs=(trace, cluster, ended)
+    ) as pool:
+        results = [pool.submit(_run_taken, setting) for setting in settings]
+        told = 0
+        for result in results:
+            while progress is not None and not wait((result,), TOLD_EVERY_S).done:
+                now = ended.value
+                progress(now - told)
+                told = now
+            yield result.result()
+        if progress is not None:
+            progress(sum(result.result()["jobs"] for result in results) - told)
 
 
-_taken: list[tuple[Trace, Cluster]] = []  # what a process of `run_all` works on, sent to it once
+_taken: list[tuple[Trace, Cluster, Any]] = []  # what a process of `run_all` works on, sent to it once
 
 
-def _take(trace: Trace, cluster: Cluster) -> None:
-    _taken[:] = [(trace, cluster)]
+def _take(trace: Trace, cluster: Cluster, ended: Any) -> None:
+    _taken[:] = [(trace, cluster, ended)]
 
 
 def _run_taken(setting: Setting) -> dict[str, Any]:
-    trace, cluster = _taken[0]
-    return run_one(trace, cluster, setting)
+    trace, cluster, ended = _taken[0]
+
+    def progress(jobs: int) -> None:
+        with ended.get_lock():
+            ended.value += jobs
+
+    return run_one(trace, cluster, setting, progress)
 
 
 def _recorder(log: TextIO) -> Callable[[PoolState, Step], None]:

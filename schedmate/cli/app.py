@@ -27,6 +27,7 @@ from schedmate.infra.settings import SettingsError
 from schedmate.infra.store.port import StoreError
 from schedmate.infra.telemetry.logs import setup_logging
 from schedmate.infra.telemetry.redaction import redact
+from schedmate.simulator.engine import SimulationError
 from schedmate.simulator.trace import TraceError
 
 EXIT_FAILED = 1
@@ -79,7 +80,7 @@ def main() -> None:
         )
     except SettingsError as error:
         _fail(str(error), EXIT_USAGE)
-    except (ClientError, BusError, StoreError, BlobError, StartError, TraceError) as error:
+    except (ClientError, BusError, StoreError, BlobError, StartError, TraceError, SimulationError) as error:
         _fail(str(error), EXIT_FAILED)
     except BrokenPipeError:
         sys.stderr.close()

@@ -64,17 +64,8 @@ def simulate(
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:  # fmt: skip
     """Run a trace through one policy or several: `schedmate simulate TRACE --nodes 54 --policy fifo,sjf --advice none,oracle`."""
-    names = _split(policy, "--policy")
-    if unknown := [name for name in names if name not in policies()]:
-        raise typer.BadParameter(f"no policy is called {unknown[0]!r}; there are {', '.join(policies())}")
-    sources = _sources(advice)
-    for source in sources:
-        try:
-            check_advice(source)
-        except TraceError as error:
-            raise typer.BadParameter(str(error)) from error
-    if not trace.is_file():
-        raise typer.BadParameter(f"there is no trace {trace}")
+    names, sources = _policies(policy), _sources(advice)
+    _check_files(trace, {"--jobs-out": jobs_out, "--log": log})
     if plot is not None:
         check_plots(plot)
     jobs = read_trace(trace).window(start, end)
@@ -106,6 +97,22 @@ def simulate(
         _show(jobs, cluster, results)
 
 
+def _policies(given: str) -> list[str]:
+    names = _split(given, "--policy")
+    if unknown := [name for name in names if name not in policies()]:
+        raise typer.BadParameter(f"no policy is called {unknown[0]!r}; there are {', '.join(policies())}")
+    return names
+
+
+def _check_files(trace: Path, written: dict[str, Path | None]) -> None:
+    """Refuse files that cannot be read or written before anything is simulated."""
+    if not trace.is_file():
+        raise typer.BadParameter(f"there is no trace {trace}")
+    for option, path in written.items():
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise typer.BadParameter(f"{option} {path}: it names a file in a folder that is there")
+
+
 def _split(given: str, option: str) -> list[str]:
     parts = [part.strip() for part in given.split(",")]
     if not all(parts):
@@ -121,6 +128,11 @@ def _sources(given: str) -> list[str]:
             out[-1] += f",{part}"
         else:
             out.append(part)
+    for source in out:
+        try:
+            check_advice(source)
+        except TraceError as error:
+            raise typer.BadParameter(str(error)) from error
     return out
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from schedmate.cli.app import app
+from schedmate.cli.app import app, main
 from schedmate.simulator.trace import TraceError
 
 KEYS = {
@@ -64,6 +64,112 @@ def test_pools_take_a_table_and_a_window_takes_dates(trace: Path, tmp_path: Path
     told = json.loads(CliRunner().invoke(app, given).stdout)
     assert set(told["results"][0]["pools"]) == {"vc-a", "vc-b"}
     assert told["results"][0]["jobs"] < 200
+
+
+def told(*given: str) -> dict:
+    done = CliRunner().invoke(app, ["simulate", *given, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_a_list_of_unequal_nodes_names_their_gpus_and_pools(trace: Path, tmp_path: Path):
+    path = tmp_path / "nodes.csv"
+    path.write_text("node,gpus,gpu_type,pool\na1,4,v100,vc-a\na2,8,v100,vc-a\nb1,8,,vc-b\n")
+    got = told(str(trace), "--nodes-file", str(path))
+    assert (got["nodes"], got["gpus"]) == (3, 20)
+    assert set(got["results"][0]["pools"]) == {"vc-a", "vc-b"}
+
+
+def test_the_node_factor_rounds_up_and_leaves_enough_for_the_largest_job(tmp_path: Path):
+    trace = tmp_path / "t.csv"
+    trace.write_text(
+        "job_id,vc,submit_s,submit_local,num_gpus,duration_s\na,x,0,2020-01-01 00:00:00,1,9\nb,y,0,2020-01-01 00:00:00,20,9\n"
+    )
+    (tmp_path / "vc.csv").write_text("vc,node num\nx,3\ny,3\nz,3\n")
+    shared = (str(trace), "--pools", str(tmp_path / "vc.csv"))
+    assert told(*shared)["nodes"] == 9
+    assert told(*shared, "--node-factor", "0.5")["nodes"] == 2 + 3 + 2
+    assert told(*shared, "--node-factor", "0.5", "--gpus-per-node", "4")["gpus"] == (2 + 5 + 2) * 4
+
+
+def test_the_window_has_its_start_and_not_its_end(tmp_path: Path):
+    trace = tmp_path / "t.csv"
+    rows = "".join(f"j{day},x,{day},2020-01-0{day} 00:00:00,1,9\n" for day in (1, 2, 3, 4))
+    trace.write_text(f"job_id,vc,submit_s,submit_local,num_gpus,duration_s\n{rows}")
+    given = (str(trace), "--nodes", "1")
+    assert told(*given, "--from", "2020-01-02", "--to", "2020-01-04")["results"][0]["jobs"] == 2
+    assert told(*given, "--from", "2020-01-03 00:00:01")["results"][0]["jobs"] == 1
+    assert told(*given, "--to", "2020-01-02")["results"][0]["jobs"] == 1
+
+
+def test_the_seed_moves_random_advice_and_the_same_seed_gives_the_same(trace: Path):
+    def figures(seed: str, policy: str = "sjf") -> dict:
+        (got,) = told(str(trace), "--nodes", "2", "--policy", policy, "--advice", "noisy:2", "--seed", seed)["results"]
+        return {name: value for name, value in got.items() if name not in ("cpu_s", "seed")}
+
+    assert figures("1") == figures("1")
+    assert figures("1", "srtf") == figures("1", "srtf")
+    raw = [told(str(trace), "--nodes", "2", "--policy", "sjf", "--advice", f"column:{name}", *more)["results"][0] for name, more in (("duration_s", ()), ("duration_s", ("--weighed",)))]  # fmt: skip
+    (oracle,) = told(str(trace), "--nodes", "2", "--policy", "sjf", "--advice", "oracle")["results"]
+    assert raw[0]["avg_jct_s"] == oracle["avg_jct_s"]
+    assert (raw[1]["weighed"], "weighed" in raw[0]) == (True, False)
+
+
+def test_what_a_preemption_costs_is_a_setting(trace: Path):
+    shared = (str(trace), "--nodes", "1", "--policy", "srtf", "--advice", "oracle")
+    free, dear = (told(*shared, "--restart-s", s, "--restart-large-s", s, "--checkpoint-s", c)["results"][0] for s, c in (("0", "0"), ("100", "600")))  # fmt: skip
+    assert (free["lost_gpu_h"], free["goodput"]) == (0, 1)
+    assert dear["preemptions"] > 0
+    assert dear["lost_gpu_h"] > 0
+    assert dear["goodput"] < 1
+
+
+def test_the_log_has_an_entry_a_line_and_several_runs_write_several_files(trace: Path, tmp_path: Path):
+    told(str(trace), "--nodes", "2", "--policy", "fifo,sjf", "--log", str(tmp_path / "log.jsonl"), "--processes", "2")
+    entries = [json.loads(line) for line in (tmp_path / "log.sjf.none.jsonl").read_text().splitlines()]
+    assert (tmp_path / "log.fifo.none.jsonl").is_file()
+    assert {"pool", "seq", "at", "inputs", "decisions"} <= set(entries[0])
+
+
+def test_jobs_that_are_left_behind_are_said(tmp_path: Path):
+    trace = tmp_path / "t.csv"
+    trace.write_text("job_id,submit_s,num_gpus,duration_s\na,0,1,9\nb,0,99,9\n")
+    done = CliRunner().invoke(app, ["simulate", str(trace), "--nodes", "1", "--json"])
+    assert json.loads(done.stdout)["results"][0]["finished"] == 1
+    assert "1 of 2 jobs never ran" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "said"),
+    [
+        (("--nodes", "6"), 0, ""),
+        (("--nodes", "1", "--from", "2031-01-01"), 1, "no job submitted from 2031-01-01"),
+        (("--nodes", "1", "--from", "soon"), 1, "'soon' is no date"),
+        (("--nodes", "1", "--advice", "column:nobody"), 1, "has no column 'nobody'"),
+        (("--nodes", "0"), 2, "--nodes"),
+        (("--pools", "TRACE", "--node-factor", "-1"), 1, "node factor must be a number above 0"),
+        (("--pools", "TRACE"), 1, "no table of pools"),
+        (("--nodes-file", "TRACE"), 1, "no list of nodes"),
+        (("--nodes", "1", "--jobs-out", "no/such/folder.csv"), 2, "a folder that is there"),
+        (("--nodes", "1", "--log", "."), 2, "a folder that is there"),
+        (("--nodes", "1", "--advice", "noisy:x"), 2, "noisy:SIGMA"),
+        (("--nodes", "1", "--nobody"), 2, "--nobody"),
+    ],
+)
+def test_the_exit_status_and_one_line_say_how_it_went(
+    trace: Path, given: tuple[str, ...], status: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):  # fmt: skip
+    monkeypatch.setattr(
+        "sys.argv", ["schedmate", "simulate", str(trace), *(str(trace) if g == "TRACE" else g for g in given), "--json"]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == status
+    out, err = capsys.readouterr()
+    assert said in err
+    assert len(err.splitlines()) == (1 if status else 0)
+    if status:
+        assert out == ""
 
 
 @pytest.mark.parametrize(
