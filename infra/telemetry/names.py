@@ -311,7 +311,10 @@ ANALYSIS_S: Final = MetricName(
     "schedmate_analysis_seconds", "histogram", "Time of one analysis.", (), "seconds", _SHORT_S
 )
 ANALYSIS_FILES: Final = MetricName(
-    "schedmate_analysis_files_total", "counter", "Files of jobs that were read to analyse them.", ()
+    "schedmate_analysis_files_total",
+    "counter",
+    "Files of jobs that analyses rest on: read anew, or reused from an earlier analysis because they have not changed.",
+    ("outcome",),
 )
 ANALYSIS_MODEL_CALLS: Final = MetricName(
     "schedmate_analysis_model_calls_total", "counter", "Questions about open fields of analyses.", ()

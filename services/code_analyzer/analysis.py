@@ -12,6 +12,7 @@ from schedmate.schemas.events import WORKLOAD_FIELDS, WorkloadField
 from schedmate.schemas.job import JobSpec
 from schedmate.services.code_analyzer.resolve.facts import Found
 from schedmate.services.code_analyzer.resolve.job import Start, resolve
+from schedmate.services.code_analyzer.resolve.units import Units
 from schedmate.services.code_analyzer.source import Tree
 
 PARTIAL_MAX: Final = 500
@@ -45,6 +46,10 @@ class Analysis:
     partial_because: str | None
     read: frozenset[str] = frozenset()
     missed: frozenset[str] = frozenset()
+    rests: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """For each field the files that it rests on: those that lead to the program, and the one whose line shows it."""
+    parsed: frozenset[str] = frozenset()
+    reused: frozenset[str] = frozenset()
 
 
 def content_hash(subject: Subject, source: str) -> str:
@@ -64,15 +69,19 @@ def tree_hash(tree: Tree) -> str:
     return digest.hexdigest()
 
 
-def analyze(subject: Subject, tree: Tree) -> Analysis:
-    """Return what the launch command and the source say."""
+def analyze(subject: Subject, tree: Tree, units: Units | None = None) -> Analysis:
+    """Return what the launch command and the source say. `units` holds what earlier analyses have parsed."""
     start = Start(subject.command, subject.script, subject.entry, subject.environment, subject.gpus, subject.nodes)
-    resolved = resolve(start, tree)
+    resolved = resolve(start, tree, units)
     fields: dict[str, WorkloadField] = {
         name: _field(resolved.fields[name]) for name in WORKLOAD_FIELDS if name in resolved.fields
     }
     partial = "; ".join(resolved.partial)[:PARTIAL_MAX] or None
-    return Analysis(fields, partial, resolved.read, resolved.missed)
+    rests = {
+        name: tuple(sorted(resolved.launch_read | ({one.file} & tree.files.keys() if one.file is not None else set())))
+        for name, one in fields.items()
+    }
+    return Analysis(fields, partial, resolved.read, resolved.missed, rests, resolved.parsed, resolved.reused)
 
 
 def _field(found: Found) -> WorkloadField:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from schedmate.infra.telemetry.redaction import redact
 from schedmate.infra.telemetry.tracing import span
 from schedmate.infra.work_pool import WorkError, WorkPool
 from schedmate.schemas import ids
-from schedmate.schemas.events import Event, JobAnalyzed, JobSubmitted, WorkloadField
+from schedmate.schemas.events import Basis, Event, JobAnalyzed, JobSubmitted, WorkloadField
 from schedmate.schemas.job import JobSpec
 from schedmate.schemas.wire import Envelope
 from schedmate.services.code_analyzer import reading
@@ -45,6 +45,8 @@ class Result:
     lasting: bool
     texts: Mapping[str, str] = field(default_factory=dict)
     """What a model may read to suggest open fields; empty when none is asked."""
+    lineage: str | None = None
+    hashes: Mapping[str, str] = field(default_factory=dict)
 
 
 class Analyzer:
@@ -89,15 +91,25 @@ class Analyzer:
             event=analyzed,
         )
         if result.texts and self._suggester is not None:
-            self._suggester.offer(Pending(said, result.texts))
+            self._suggester.offer(Pending(said, result.texts, result.lineage, result.hashes))
         return [said]
 
-    async def keep(self, hashed: str, fields: Mapping[str, WorkloadField]) -> None:
-        """Keep an analysis with what a model added, so that an exact repeat asks no model."""
-        document = await self._store.get(COLLECTION, hashed)
+    async def keep(self, pending: Pending, fields: Mapping[str, WorkloadField]) -> None:
+        """Keep an analysis with what a model added: an exact repeat asks no model, nor does a resubmission about what the same files show."""
+        event = pending.envelope.event
+        assert isinstance(event, JobAnalyzed)
+        document = await self._store.get(COLLECTION, event.content_hash)
         if document is not None:
             told = {name: f.model_dump(mode="json") for name, f in fields.items()}
-            await self._store.put(COLLECTION, hashed, {**document.body, "fields": told})
+            await self._store.put(COLLECTION, event.content_hash, {**document.body, "fields": told})
+        last = await self._store.get(COLLECTION, pending.lineage) if pending.lineage is not None else None
+        if last is not None and pending.lineage is not None:
+            suggested = {
+                name: {"field": f.model_dump(mode="json"), "sha256": pending.hashes[f.file]}
+                for name, f in fields.items()
+                if f.basis is Basis.MODEL_SUGGESTED and f.file is not None and f.file in pending.hashes
+            }
+            await self._store.put(COLLECTION, pending.lineage, {**last.body, "suggested": suggested})
 
     async def _analysis_of(self, spec: JobSpec) -> Result:
         subject = Subject.of(spec)
@@ -143,21 +155,27 @@ class Analyzer:
         """Read a job's files, unless what the last analysis of the same start rests on has not changed."""
         lineage = lineage_of(spec, subject)
         last = await self._store.get(COLLECTION, lineage)
-        known = Known(last.body["names"], dict(last.body["read"])) if last is not None else None
+        known = _known(last.body) if last is not None else None
         work = reading.read_bundle if bundle else reading.read_directory
         read: reading.Reading = await self._pool.run(self._settings.analysis_timeout_s, work, subject, path, known)
-        self._metrics.count(names.ANALYSIS_FILES, read.files)
+        self._metrics.count(names.ANALYSIS_FILES, len(read.parsed), outcome="read")
+        self._metrics.count(names.ANALYSIS_FILES, len(read.reused), outcome="reused")
+        suggested = dict(last.body.get("suggested", {})) if last is not None else {}
         if read.analysis is None and last is not None:
             self._metrics.count(names.ANALYSES, outcome="unchanged")
-            return Result(read.content_hash, _analysis(last.body), lasting=True)
+            return Result(read.content_hash, _with(_analysis(last.body), suggested, read.quoted), lasting=True)
         assert read.analysis is not None
-        body = _body(read.analysis, self._clock.now()) | {"names": read.known.names, "read": read.known.read}
+        body = _body(read.analysis, self._clock.now()) | {
+            "names": read.known.names, "read": read.known.read, "rests": {n: list(r) for n, r in read.analysis.rests.items()},
+            "suggested": {n: one for n, one in suggested.items() if one["field"]["file"] in read.quoted},
+        }  # fmt: skip
         await self._store.put(COLLECTION, lineage, body)
+        analysis = _with(read.analysis, suggested, read.quoted)
         texts: Mapping[str, str] = {}
-        if self._suggester is not None and await self._suggester.wanted(read.analysis.fields):
+        if self._suggester is not None and await self._suggester.wanted(analysis.fields):
             show = reading.bundle_texts if bundle else reading.directory_texts
             texts = await self._pool.run(self._settings.analysis_timeout_s, show, path)
-        return Result(read.content_hash, read.analysis, lasting=True, texts=texts)
+        return Result(read.content_hash, analysis, lasting=True, texts=texts, lineage=lineage, hashes=read.hashes)
 
     async def _without_source(self, subject: Subject, why: str) -> Result:
         """Say what the command alone tells. Not cached: the next time the source may be there."""
@@ -181,6 +199,21 @@ class Analyzer:
 def lineage_of(spec: JobSpec, subject: Subject) -> str:
     """Return the key of a job's line of resubmissions: the same user, name, working directory and start, whatever its files hold."""
     return content_hash(subject, f"line of {spec.tenant}/{spec.user}/{spec.name}/{spec.workdir}")
+
+
+def _known(body: Mapping[str, Any]) -> Known:
+    quoted = {one["field"]["file"]: one["sha256"] for one in body.get("suggested", {}).values()}
+    return Known(body["names"], dict(body["read"]), quoted)
+
+
+def _with(analysis: Analysis, suggested: Mapping[str, Any], quoted: frozenset[str]) -> Analysis:
+    """Return an analysis with what a model said of fields that are still open, where the file that it quoted has not changed."""
+    said = {
+        name: WorkloadField.model_validate(one["field"])
+        for name, one in suggested.items()
+        if name not in analysis.fields and one["field"]["file"] in quoted
+    }
+    return replace(analysis, fields=analysis.fields | said) if said else analysis
 
 
 def _analysis(body: Mapping[str, Any]) -> Analysis:

@@ -6,7 +6,8 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from schedmate.infra.bundles import BundleError, open_bundle
 from schedmate.infra.telemetry.redaction import redact
 from schedmate.services.code_analyzer.analysis import Analysis, Subject, analyze, content_hash, tree_hash
 from schedmate.services.code_analyzer.resolve.files import decoded
+from schedmate.services.code_analyzer.resolve.units import Units
 from schedmate.services.code_analyzer.source import FILE_BYTES_MAX, FILES_MAX, Tree, bounded, worth_reading
 
 DEPTH_MAX: Final = 6
@@ -31,20 +33,36 @@ def analyze_bundle(subject: Subject, path: Path) -> tuple[str, Analysis]:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """On what an earlier analysis of the same start rests: all files' names, and the contents of those that were read."""
+    """On what an earlier analysis of the same start rests: all files' names, the contents of those that were read, and of those that a
+    model quoted.
+    """
 
     names: str
     read: dict[str, str]
+    quoted: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """An analysis with what it rests on; `analysis` is None when nothing of that has changed since the one that is known."""
+    """An analysis with what it rests on; `analysis` is None when nothing of that has changed since the one that is known.
+
+    Of the files that it rests on, `parsed` were read anew; of `reused` the parsed form was known by their content. `quoted` are the files
+    that a model quoted then and that are the same now. `hashes` has the content of every file.
+    """
 
     content_hash: str
     analysis: Analysis | None
     known: Known
-    files: int
+    parsed: tuple[str, ...] = ()
+    reused: tuple[str, ...] = ()
+    quoted: frozenset[str] = frozenset()
+    hashes: dict[str, str] = field(default_factory=dict)
+
+
+@cache
+def _units() -> Units:
+    """What this process has parsed so far."""
+    return Units()
 
 
 def read_bundle(subject: Subject, path: Path, known: Known | None) -> Reading:
@@ -63,16 +81,21 @@ def _reading(subject: Subject, source: str, tree: Tree, known: Known | None) -> 
     names = hashlib.sha256(
         "\0".join([*sorted(tree.files), *tree.left_out]).encode("utf-8", "surrogateescape")
     ).hexdigest()
-    if known is not None and known.names == names and all(_sha(tree, p) == sha for p, sha in known.read.items()):
-        return Reading(hashed, None, known, 0)
-    analysis = analyze(subject, tree)
+    hashes = {path: hashlib.sha256(content).hexdigest() for path, content in tree.files.items()}
+    told = known.quoted if known is not None else {}
+    quoted = frozenset(path for path, sha in told.items() if hashes.get(path) == sha)
+    if known is not None and known.names == names and all(hashes.get(p) == sha for p, sha in known.read.items()):
+        return Reading(hashed, None, known, reused=tuple(sorted(known.read)), quoted=quoted, hashes=hashes)
+    analysis = analyze(subject, tree, _units())
     return Reading(
-        hashed, analysis, Known(names, {p: _sha(tree, p) for p in sorted(analysis.read)}), len(analysis.read)
+        hashed,
+        analysis,
+        Known(names, {p: hashes[p] for p in sorted(analysis.read) if p in hashes}),
+        parsed=tuple(sorted(analysis.read - analysis.reused)),
+        reused=tuple(sorted(analysis.reused)),
+        quoted=quoted,
+        hashes=hashes,
     )
-
-
-def _sha(tree: Tree, path: str) -> str:
-    return hashlib.sha256(tree.files.get(path, b"")).hexdigest()
 
 
 def bundle_texts(path: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
@@ -23,7 +23,7 @@ POLL_S: Final = 0.2
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
-Keep = Callable[[str, Mapping[str, WorkloadField]], Awaitable[None]]
+Keep = Callable[["Pending", Mapping[str, WorkloadField]], Awaitable[None]]
 Publish = Callable[[Envelope[Event]], Awaitable[None]]
 
 
@@ -33,6 +33,9 @@ class Pending:
 
     envelope: Envelope[Event]
     texts: Mapping[str, str]
+    lineage: str | None = None
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    """The job's line of resubmissions, and the content of its files: what a model says holds as long as the file that it quotes."""
 
 
 class Suggester:
@@ -83,7 +86,7 @@ class Suggester:
             if not outcome.suggested:
                 return
             fields = merged(event.fields, outcome.suggested)
-            await self._keep(event.content_hash, fields)
+            await self._keep(pending, fields)
             said = event.model_copy(update={"fields": fields})
             identity = ids.derived("analysis", event.job_id, event.content_hash, "suggested")
             await self._publish(replace(pending.envelope, id=identity, event=said))

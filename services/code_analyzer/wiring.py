@@ -24,7 +24,7 @@ from schedmate.services.code_analyzer.agent import Agent, Bounds
 from schedmate.services.code_analyzer.bundles import BundlesFromBlobs, BundlesFromIngest, BundleSource
 from schedmate.services.code_analyzer.handlers import Analyzer
 from schedmate.services.code_analyzer.settings import CodeAnalyzerSettings
-from schedmate.services.code_analyzer.suggesting import Suggester
+from schedmate.services.code_analyzer.suggesting import Pending, Suggester
 
 NAME: Final = "code-analyzer"
 GROUP: Final = "schedmate.code-analyzer"
@@ -85,8 +85,8 @@ def build(  # noqa: C901 - one adapter after another
     async def publish(envelope: Envelope[Event]) -> None:
         await bus.publish([encode(envelope)])
 
-    async def keep(hashed: str, fields: Mapping[str, WorkloadField]) -> None:
-        await analyzer.keep(hashed, fields)
+    async def keep(pending: Pending, fields: Mapping[str, WorkloadField]) -> None:
+        await analyzer.keep(pending, fields)
 
     suggester = Suggester(agent, keep, publish, metrics)
     analyzer = Analyzer(store, source, pool, settings, clock, metrics, suggester)

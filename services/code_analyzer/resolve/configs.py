@@ -98,11 +98,15 @@ def documents(text: str, path: str, files: Files | None = None) -> list[Record]:
     _check_nesting(text)
     builder = _Builder(path, files)
     try:
-        nodes = list(yaml.compose_all(text, Loader=_LOADER))
+        nodes = files.unit("yaml", path, text, _composed) if files is not None else _composed(text)
         values = [builder.value(node, 0) for node in nodes]
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ConfigError(f"it is no YAML: {_first_line(error)}") from error
     return [v.data for v in values if isinstance(v.data, Record)]
+
+
+def _composed(text: str) -> list[Any]:
+    return list(yaml.compose_all(text, Loader=_LOADER))
 
 
 def _yaml(text: str, path: str, files: Files | None) -> Record:
@@ -120,12 +124,16 @@ def _yaml(text: str, path: str, files: Files | None) -> Record:
 def _json(text: str, path: str, files: Files | None) -> Record:
     _check_nesting(text)
     try:
-        data = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+        data = files.unit("json", path, text, _commented_json) if files is not None else _commented_json(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"it is no JSON: {_first_line(error)}") from error
     if not isinstance(data, dict):
         return Record()
     return _placed(data, text, path, files)
+
+
+def _commented_json(text: str) -> Any:
+    return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
 
 
 def _check_nesting(text: str) -> None:
@@ -258,7 +266,8 @@ def _placed_at(value: V, place: Place | None, depth: int) -> V:
 def _toml(text: str, path: str, files: Files | None) -> Record:
     _check_nesting(text)
     try:
-        return _placed(tomllib.loads(text), text, path, files)
+        data = files.unit("toml", path, text, tomllib.loads) if files is not None else tomllib.loads(text)
+        return _placed(data, text, path, files)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"it is no TOML: {_first_line(error)}") from error
 

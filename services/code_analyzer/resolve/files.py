@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from posixpath import basename, dirname, join, normpath
-from typing import Final
+from typing import Final, TypeVar
 
+from schedmate.services.code_analyzer.resolve.units import Units
 from schedmate.services.code_analyzer.resolve.values import Place
 from schedmate.services.code_analyzer.source import Tree
+
+T = TypeVar("T")
 
 _CODING: Final = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)", re.MULTILINE)
 _BOMS: Final = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))  # fmt: skip
@@ -38,6 +42,10 @@ class Files:
     """Paths that were looked for and are not there: were one added, the analysis could change."""
     lines: dict[str, list[int]] = field(default_factory=dict)
     """For a notebook, the line of its file that each line of its code stands on."""
+    units: Units = field(default_factory=Units)
+    parsed: set[str] = field(default_factory=set)
+    reused: set[str] = field(default_factory=set)
+    """Files that were parsed now, and those whose parsed form was known from an earlier analysis."""
     _by_name: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -87,6 +95,13 @@ class Files:
             self.missing(f"{path} is longer than {TEXT_MAX} characters")
             return None
         return text
+
+    def unit(self, kind: str, path: str, text: str, parse: Callable[[str], T]) -> T:
+        """Return what a parser makes of a file's text, which nobody may change; raises what it raises."""
+        unit, known = self.units.get(kind, text, parse)
+        if path in self.tree.files and path not in self.parsed:
+            (self.reused if known else self.parsed).add(path)
+        return unit
 
     def place(self, path: str, line: int | None) -> Place:
         """Return the place of a line: that of the script, for a file that a script writes."""

@@ -38,6 +38,7 @@ from schedmate.services.code_analyzer.resolve.running import Running
 from schedmate.services.code_analyzer.resolve.shell import Arg, Ran, Shell
 from schedmate.services.code_analyzer.resolve.shell_words import Variable
 from schedmate.services.code_analyzer.resolve.sizes import sizes
+from schedmate.services.code_analyzer.resolve.units import Units
 from schedmate.services.code_analyzer.resolve.values import HOLE, WORLD, Place, Record, V, leaves, merged
 from schedmate.services.code_analyzer.source import Tree
 
@@ -76,21 +77,29 @@ class Resolved:
     read: frozenset[str]
     missed: frozenset[str]
     partial: tuple[str, ...]
+    launch_read: frozenset[str] = frozenset()
+    """Those that were read to find the program: every field rests on them."""
+    parsed: frozenset[str] = frozenset()
+    reused: frozenset[str] = frozenset()
 
 
-def resolve(start: Start, tree: Tree) -> Resolved:
-    """Return what a job's start and source tell about it."""
-    files = Files(tree)
+def resolve(start: Start, tree: Tree, units: Units | None = None) -> Resolved:
+    """Return what a job's start and source tell about it. Of files that `units` knows the parsed form is used again."""
+    files = Files(tree, units=units if units is not None else Units())
     for why in tree.left_out:
         files.missing(why)
     launch = _launch(start, files)
+    launch_read = frozenset(files.read)
     fields: dict[str, Found] = {}
     if launch is None:
         files.missing("no command that starts a program we know was found")
     else:
         facts = _facts(launch, files, start)
         fields = _fields(facts)
-    return Resolved(fields, frozenset(files.read), frozenset(files.missed), tuple(files.partial))
+    return Resolved(
+        fields, frozenset(files.read), frozenset(files.missed), tuple(files.partial), launch_read,
+        frozenset(files.parsed), frozenset(files.reused),
+    )  # fmt: skip
 
 
 # --- the launch ------------------------------------------------------------------------------------------------------

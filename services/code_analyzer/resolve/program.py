@@ -94,10 +94,10 @@ class Program(Expressions):
             return None
         try:
             if path.endswith(".ipynb"):
-                text, self.files.lines[path] = python_of(text)
-            return ast.parse(text)
+                text, self.files.lines[path] = self.files.unit("notebook", path, text, python_of)
+            return self.files.unit("python", path, text, ast.parse)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            older = python_2(text) if isinstance(error, SyntaxError) else None
+            older = self.files.unit("python 2", path, text, python_2) if isinstance(error, SyntaxError) else None
             if older is not None:
                 self.files.missing(f"{path} is Python 2: it is read as far as it resembles Python 3")
                 return older

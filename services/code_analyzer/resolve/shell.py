@@ -82,7 +82,7 @@ class Shell:
 
     def run_text(self, text: str, file: str) -> None:
         """Follow a script's text to its end."""
-        nodes, why = syntax.parse(text)
+        nodes, why = self.files.unit("shell", file, text, syntax.parse)
         if why is not None:
             self.files.missing(f"{file}: {why}")
         outer, self.file = self.file, file
