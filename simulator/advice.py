@@ -19,7 +19,7 @@ from typing import Final
 
 from schedmate.services.dispatcher.core.advice import NO_ADVICE_S
 from schedmate.simulator.draws import drawn_from
-from schedmate.simulator.engine import Advisor
+from schedmate.simulator.outcome import Advisor
 from schedmate.simulator.rows import header_of, rows_of
 from schedmate.simulator.trace import Trace, TraceError, TraceJob
 

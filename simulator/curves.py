@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.simulator.cluster import Cluster
-from schedmate.simulator.engine import Outcome
 from schedmate.simulator.measures import percentile
+from schedmate.simulator.outcome import Outcome
 from schedmate.simulator.trace import TraceJob
 
 QUANTILES: Final = 201

@@ -6,22 +6,19 @@ ends at the same instant, in a second batch. Nothing here knows a policy: it is 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
-from typing import Protocol
 
-from schedmate.services.dispatcher.core.config import Budget, PoolConfig
-from schedmate.services.dispatcher.core.decisions import Placed, Seat, Stop
+from schedmate.schemas.states import JobEvent
+from schedmate.services.dispatcher.core.config import PoolConfig
+from schedmate.services.dispatcher.core.decisions import Decision, Moved, Placed, Seat, Stop
 from schedmate.services.dispatcher.core.inputs import (
     EstimateArrived,
-    Gpu,
-    Input,
     JobArrived,
     MemberExited,
-    NodeReported,
+    NodeSilent,
     Tick,
 )
 from schedmate.services.dispatcher.core.policy import policy_named
@@ -29,11 +26,14 @@ from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import Step, step
 from schedmate.simulator.cluster import Cluster, NodeSpec
+from schedmate.simulator.faults import Faults, Outages
 from schedmate.simulator.integrals import Integrals
+from schedmate.simulator.outcome import Advisor, Costs, Outcome
+from schedmate.simulator.pools import Pool, leaf_nodes, report_of, simulated
 from schedmate.simulator.trace import TraceJob
 
-NEVER = 1e15  # seconds; a bound that no trace reaches
-RESTART_S, RESTART_LARGE_S, LARGE_GPUS = 40.0, 60.0, 8
+__all__ = ("Advisor", "Costs", "Outcome", "Simulation", "SimulationError", "simulated")
+
 STEPS_PER_INSTANT_MAX = 10_000
 PROGRESS_JOBS = 1000
 
@@ -42,68 +42,7 @@ class SimulationError(RuntimeError):
     """The simulation cannot go on: the core refused an input, or an instant does not come to an end."""
 
 
-class Advisor(Protocol):
-    """A source of advice. `basis` is what the estimate is said to rest on."""
-
-    basis: str
-
-    def estimate_s(self, number: int, pool: str) -> float | None:
-        """Return the estimated run time of the job at this place of the trace, asked once, as it arrives."""
-        ...
-
-    def finished(self, number: int, pool: str) -> None:
-        """The job has ended: its run time is known from now on."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """What a preemption costs: a restart, and the work since the last checkpoint (0: a checkpoint is made as it is stopped)."""
-
-    restart_s: float = RESTART_S
-    restart_large_s: float = RESTART_LARGE_S
-    checkpoint_s: float = 0.0
-
-    def restart(self, gpus: int) -> float:
-        """Return the seconds that a restart adds."""
-        return self.restart_large_s if gpus > LARGE_GPUS else self.restart_s
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of each job, by its place in the trace; None: not started, not ended."""
-
-    start_s: list[float | None]
-    end_s: list[float | None]
-    wait_s: list[float]  # all the time that it held no GPU
-    nodes_used: list[int]
-    nodes_least: list[int]
-    leaves_used: list[int]  # leaf groups of the last placement, 0 without a topology
-    leaves_least: list[int]
-    integrals: Integrals
-    seats: list[tuple[Seat, ...]] | None  # the last ones of each job, where they were asked for
-    runs: list[tuple[int, float, float, tuple[Seat, ...]]] | None = (
-        None  # (job, from, until, seats) of each run, in the order of their ends
-    )
-    preemptions: int = 0
-    lost_gpu_s: float = 0.0
-    instants: int = 0
-
-
 Recorder = Callable[[PoolState, Step], None]
-
-
-@dataclass(slots=True)
-class _Pool:
-    name: str
-    state: PoolState
-    gpus_of: dict[str, int]
-    used: dict[str, int]
-    node_gpus: int
-    uniform: bool
-    leaf_nodes: int  # nodes of the largest leaf group, 0 without a topology
-    inputs: list[Input] = field(default_factory=list)
-    timer: float = inf
 
 
 @dataclass(slots=True)
@@ -128,6 +67,8 @@ class Simulation:
         recorder: called with every step, for a log.
         keep_seats: remember where each job ran last.
         keep_runs: remember when and where every job ran, for plots.
+        faults: where node failures come from.
+        min_run_s: so long runs whoever may be stopped for another job, by class or for order.
     """
 
     def __init__(
@@ -142,6 +83,8 @@ class Simulation:
         recorder: Recorder | None = None,
         keep_seats: bool = False,
         keep_runs: bool = False,
+        faults: Faults | None = None,
+        min_run_s: float = 0.0,
     ) -> None:
         self._jobs = jobs
         self._advisor = advisor
@@ -149,38 +92,38 @@ class Simulation:
         self._recorder = recorder
         # GPUs are counted in thousandths where a job asks for a share, else whole: sums stay exact
         self._unit = WHOLE_MILLI if any(job.share_milli < WHOLE_MILLI for job in jobs) else 1
-        settings = simulated(config or PoolConfig(), policy)
+        settings = simulated(config or PoolConfig(), policy, min_run_s)
         self._pools = {name: self._pool(name, nodes, settings) for name, nodes in cluster.pools.items()}
         only = next(iter(self._pools.values())) if cluster.one_pool else None
         self._pool_of = [only or self._pools[job.pool] for job in jobs]
         self._arrivals = sorted(range(len(jobs)), key=lambda n: jobs[n].submit_s)
         self._arrived = 0
-        self._timed = [pool for pool in self._pools.values() if pool.state.policy.rounds_s is not None]
         self._number = {job.id: n for n, job in enumerate(jobs)}
         self._runs: dict[int, _Run] = {}
         self._left = [job.duration_s for job in jobs]
         self._ends: list[tuple[float, int]] = []
         first, last = (jobs[self._arrivals[0]].submit_s, jobs[self._arrivals[-1]].submit_s) if jobs else (0.0, 0.0)
         self._stopped_at: dict[int, float] = {}
+        nodes = [(name, node.name) for name, pool in cluster.pools.items() for node in pool]
+        self._outages = Outages(faults or Faults(), nodes, first)
+        waits = bool(self._outages) or settings.ageing_s > 0
+        for pool in self._pools.values():
+            pool.timed = waits or pool.state.policy.rounds_s is not None or bool(pool.state.ripening)
+        self._timed = [pool for pool in self._pools.values() if pool.timed]
         self.outcome = Outcome(
             [None] * len(jobs), [None] * len(jobs), [0.0] * len(jobs), [0] * len(jobs), [0] * len(jobs), [0] * len(jobs), [0] * len(jobs),
             Integrals(cluster.gpus, cluster.nodes, first, last, self._unit), [()] * len(jobs) if keep_seats else None,
             [] if keep_runs else None,
         )  # fmt: skip
 
-    def _pool(self, name: str, nodes: tuple[NodeSpec, ...], config: PoolConfig) -> _Pool:
+    def _pool(self, name: str, nodes: tuple[NodeSpec, ...], config: PoolConfig) -> Pool:
         state = PoolState(name, config, policy_named(config.policy))
         sizes = {node.gpus for node in nodes}
-        pool = _Pool(
-            name,
-            state,
-            {n.name: n.gpus * self._unit for n in nodes},
-            {n.name: 0 for n in nodes},
-            max(sizes),
-            len(sizes) == 1,
-            _leaf_nodes(nodes),
-        )
-        done = step(state, [_report(node) for node in nodes], 0.0)
+        pool = Pool(
+            name, state, {n.name: n.gpus * self._unit for n in nodes}, {n.name: 0 for n in nodes}, max(sizes),
+            len(sizes) == 1, leaf_nodes(nodes), {n.name: n for n in nodes}, {n.name: 1 for n in nodes},
+        )  # fmt: skip
+        done = step(state, [report_of(node) for node in nodes], 0.0)
         if self._recorder is not None:
             self._recorder(state, done)
         return pool
@@ -194,12 +137,12 @@ class Simulation:
             last = now
             outcome.integrals.until(now)
             idle = not runs and self._arrived == len(arrivals)
-            touched, ended = self._take(now)
+            touched, ended = self._take(now, idle=idle)
             for pool in touched:
                 self._instant(pool, now)
             outcome.instants += len(touched)
             self._forget_stopped()
-            if idle and not runs:
+            if idle and not runs and not self._may_still_start():
                 break  # nothing runs, nothing comes, and a round of its own started nothing: it never will
             told += ended
             if progress is not None and told >= PROGRESS_JOBS:
@@ -217,12 +160,26 @@ class Simulation:
             now = ends[0][0]
         for pool in self._timed:
             now = min(now, pool.timer)
-        return now
+        return min(now, self._outages.next_at()) if self._outages else now
 
-    def _take(self, now: float) -> tuple[list[_Pool], int]:
+    def _may_still_start(self) -> bool:
+        """Tell whether a waiting job may be placed though nothing runs and nothing comes.
+
+        Only after a failure: a node returns, a job backs off, or a round is still to come that has something new to look at.
+        """
+        if not self._outages:
+            return False
+        states = [pool.state for pool in self._pools.values()]
+        return (
+            self._outages.returns
+            or any(job.queue_key is None for state in states for job in state.jobs.values())
+            or any(s.round_at is not None and (s.queue.changed or s.pass_epoch != s.capacity.epoch) for s in states)
+        )
+
+    def _take(self, now: float, *, idle: bool) -> tuple[list[Pool], int]:
         """Put what happens now before the pools, ends first; return those that it concerns, and how many jobs have ended."""
         jobs, arrivals, ends, pool_of = self._jobs, self._arrivals, self._ends, self._pool_of
-        touched: dict[str, _Pool] = {}
+        touched: dict[str, Pool] = {}
         ended = 0
         while ends and ends[0][0] == now:
             number = heappop(ends)[1]
@@ -232,6 +189,10 @@ class Simulation:
             self.outcome.end_s[number] = now
             ended += 1
             self._forget_stopped()
+        for change in self._outages.take(now, idle=idle) if self._outages.next_at() <= now else ():
+            pool = self._pools[change.node[0]]
+            touched[pool.name] = pool
+            (self._lose if change.lost else self._return)(pool, change.node[1], now)
         while self._arrived < len(arrivals) and jobs[arrivals[self._arrived]].submit_s == now:
             number = arrivals[self._arrived]
             pool = pool_of[number]
@@ -253,7 +214,7 @@ class Simulation:
                 return
             heappop(ends)
 
-    def _instant(self, pool: _Pool, now: float) -> None:
+    def _instant(self, pool: Pool, now: float) -> None:
         """Tell the pool what has happened and carry out what it decides, until it decides nothing more at this instant."""
         state = pool.state
         for _ in range(STEPS_PER_INSTANT_MAX):
@@ -264,22 +225,34 @@ class Simulation:
                 raise SimulationError(f"pool {pool.name} refused an input at {now}: {done.refused}")
             if self._recorder is not None:
                 self._recorder(state, done)
-            stopped: dict[int, None] = {}
-            for decision in done.decisions:
-                kind = type(decision)
-                if kind is Placed:
-                    self._start(pool, decision, now)  # type: ignore[arg-type]
-                elif kind is Stop:
-                    stopped[self._number[decision.job]] = None  # type: ignore[attr-defined]
-            for number in stopped:
-                self._stop(pool, number, now)
+            self._carry_out(pool, done.decisions, now)
             state.ended.clear()  # nobody tells anything twice here: what has ended may be forgotten
             if not pool.inputs and not state.more:
-                pool.timer = state.round_at if state.round_at is not None else inf
+                if pool.timed:
+                    due = state.next_timer()
+                    pool.timer = inf if due is None else due
                 return
         raise SimulationError(f"pool {pool.name} does not come to rest at {now}: its policy stops and starts for ever")
 
-    def _arrive(self, pool: _Pool, number: int) -> None:
+    def _carry_out(self, pool: Pool, decisions: Sequence[Decision], now: float) -> None:
+        """Do what the pool has decided: what is stopped ends at this instant."""
+        stopped: dict[int, None] = {}
+        for decision in decisions:
+            kind = type(decision)
+            if kind is Placed:
+                self._start(pool, decision, now)  # type: ignore[arg-type]
+            elif kind is Stop:
+                number = self._number[decision.job]  # type: ignore[attr-defined]
+                if number in self._runs:
+                    stopped[number] = None
+                else:
+                    self._end_survivor(pool, decision, now)  # type: ignore[arg-type]
+            elif kind is Moved and decision.event == JobEvent.FAIL:  # type: ignore[attr-defined]
+                self._fail(self._number[decision.job])  # type: ignore[attr-defined]
+        for number in stopped:
+            self._stop(pool, number, now)
+
+    def _arrive(self, pool: Pool, number: int) -> None:
         job = self._jobs[number]
         gpus, nodes = job.gpus, 1
         if gpus > pool.node_gpus:
@@ -298,7 +271,7 @@ class Simulation:
             if estimate is not None:
                 pool.inputs.append(EstimateArrived(job.id, 1, None, estimate, None, self._advisor.basis))
 
-    def _start(self, pool: _Pool, placed: Placed, now: float) -> None:
+    def _start(self, pool: Pool, placed: Placed, now: float) -> None:
         number = self._number[placed.job]
         outcome = self.outcome
         if outcome.start_s[number] is None:
@@ -329,7 +302,7 @@ class Simulation:
         """Return what a seat takes of its node, in the unit in which GPUs are counted."""
         return len(seat.gpus) if self._unit == 1 else len(seat.gpus) * placed.gpu_milli
 
-    def _end(self, pool: _Pool, number: int, run: _Run, now: float, cause: str) -> None:
+    def _end(self, pool: Pool, number: int, run: _Run, now: float, cause: str) -> None:
         """The job's members are gone: their GPUs are free, and the pool is told."""
         placed = run.placed
         used, change, inputs = pool.used, self.outcome.integrals.change, pool.inputs
@@ -349,39 +322,60 @@ class Simulation:
         if code == 0 and self._advisor is not None:
             self._advisor.finished(number, pool.name)
 
-    def _stop(self, pool: _Pool, number: int, now: float) -> None:
+    def _stop(self, pool: Pool, number: int, now: float) -> None:
         """The job gives way: what it has done since its last checkpoint is lost, and its next start costs a restart."""
         run = self._runs[number]
-        job, costs = self._jobs[number], self._costs
-        ran = now - run.since
-        lost = ran % costs.checkpoint_s if costs.checkpoint_s > 0 else 0.0
-        self._left[number] += lost - ran + costs.restart(job.gpus)
+        self._charge(number, now - run.since)
         self._stopped_at[number] = now
         self.outcome.preemptions += 1
-        self.outcome.lost_gpu_s += (lost + costs.restart(job.gpus)) * job.gpus
         self._end(pool, number, run, now, "stopped")
 
+    def _charge(self, number: int, ran_s: float) -> float:
+        """A run has ended before its time: return the GPU seconds that it costs."""
+        job, costs = self._jobs[number], self._costs
+        lost = ran_s % costs.checkpoint_s if costs.checkpoint_s > 0 else 0.0
+        self._left[number] += lost - ran_s + costs.restart(job.gpus)
+        charged = (lost + costs.restart(job.gpus)) * job.gpus
+        self.outcome.lost_gpu_s += charged
+        return charged
 
-def _leaf_nodes(nodes: Sequence[NodeSpec]) -> int:
-    """Return the nodes of the largest leaf group, 0 where no node says where it stands."""
-    if all(node.rack is None and node.spine is None for node in nodes):
-        return 0
-    return max(Counter((n.spine, n.rack, n.name if n.rack is None and n.spine is None else "") for n in nodes).values())
+    def _lose(self, pool: Pool, node: str, now: float) -> None:
+        """The node is gone with all that ran on it; what is left of its gangs ends when the pool says so."""
+        outcome = self.outcome
+        outcome.node_failures += 1
+        lost = [
+            n
+            for n, run in self._runs.items()
+            if self._pool_of[n] is pool and any(s.node == node for s in run.placed.seats)
+        ]
+        for number in lost:
+            run = self._runs[number]
+            outcome.failures += 1
+            outcome.lost_to_failures_gpu_s += self._charge(number, now - run.since)
+            self._stopped_at[number] = now
+            told = len(pool.inputs)
+            self._end(pool, number, run, now, "lost")
+            del pool.inputs[told:]  # nobody tells the pool: it hears that the node is silent
+        self._forget_stopped()
+        outcome.integrals.lose(pool.gpus_of[node])
+        pool.inputs.append(NodeSilent(node, pool.sessions[node]))
 
+    def _end_survivor(self, pool: Pool, order: Stop, now: float) -> None:
+        """A member whose gang has lost another one ends."""
+        session = pool.sessions[order.node]
+        pool.inputs.append(
+            MemberExited(order.job, order.attempt, order.member, order.node, session, "stopped", None, None, None, now)
+        )
 
-def _report(node: NodeSpec) -> NodeReported:
-    gpus = tuple(Gpu(n, node.gpu_type, 0, usable=True) for n in range(node.gpus))
-    return NodeReported(
-        node.name, 1, "simulated", -1, -1, "127.0.0.1", 20_000, 29_999, gpus, (), stopping=False, lease_s=NEVER,
-        rack=node.rack, spine=node.spine,
-    )  # fmt: skip
+    def _return(self, pool: Pool, node: str, now: float) -> None:  # noqa: ARG002 - as `_lose`
+        pool.sessions[node] += 1
+        self.outcome.integrals.lose(-pool.gpus_of[node])
+        pool.inputs.append(report_of(pool.specs[node], pool.sessions[node]))
 
-
-def simulated(config: PoolConfig, policy: str) -> PoolConfig:
-    """Return the settings with which a pool is simulated: this policy, and no bound on what does not fail here."""
-    given = config.to_json()
-    given |= {
-        "policy": policy, "start_timeout_s": NEVER, "stop_timeout_s": NEVER, "diagnosis_wait_s": NEVER,
-        "preempted": Budget(cap=10**9, base_s=0.0, cap_s=0.0), "decisions_max": 10**9, "preemption_min_run_s": 0.0, "gpu_sharing": True,
-    }  # fmt: skip
-    return PoolConfig.from_json(given)
+    def _fail(self, number: int) -> None:
+        """The job's budget is spent: all that it did was for nothing; a restart that was charged and never came is given back."""
+        job, outcome = self._jobs[number], self.outcome
+        outcome.failed += 1
+        in_vain = (job.duration_s - self._left[number]) * job.gpus
+        outcome.lost_gpu_s += in_vain
+        outcome.lost_to_failures_gpu_s += in_vain

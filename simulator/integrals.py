@@ -18,7 +18,9 @@ class Integrals:
         self.partial = 0  # nodes with 0 < free < all
         self.partial_free = 0  # free GPUs on them
         self._at = start_s
-        self._allocated_s: dict[int, float] = {}  # allocated GPUs -> seconds
+        self.down = 0  # GPUs of nodes that are lost
+        self._allocated_s: dict[int, float] = {}  # allocated GPUs -> seconds, with all nodes up
+        self._reduced_s: dict[tuple[int, int], float] = {}  # (allocated, down) -> seconds, with nodes down
         self._partial_s = 0.0
         self._partial_free_s = 0.0
 
@@ -28,7 +30,12 @@ class Integrals:
         at = min(at, self.end_s)
         if at > last:
             lasted = at - last
-            self._allocated_s[self.allocated] = self._allocated_s.get(self.allocated, 0.0) + lasted
+            if self.down:
+                self._reduced_s[self.allocated, self.down] = (
+                    self._reduced_s.get((self.allocated, self.down), 0.0) + lasted
+                )
+            else:
+                self._allocated_s[self.allocated] = self._allocated_s.get(self.allocated, 0.0) + lasted
             self._partial_s += self.partial * lasted
             self._partial_free_s += self.partial_free * lasted
             self._at = at
@@ -44,6 +51,10 @@ class Integrals:
             self.partial += 1
             self.partial_free += all_gpus - used_after
 
+    def lose(self, gpus: int) -> None:
+        """A node with so many GPUs is lost; or is back, with a negative number."""
+        self.down += gpus
+
     @property
     def window_s(self) -> float:
         """Length of the window."""
@@ -53,10 +64,12 @@ class Integrals:
     def gar(self) -> float:
         """Median over time of allocated / schedulable GPUs."""
         half, passed = self.window_s / 2, 0.0
-        for allocated in sorted(self._allocated_s):
-            passed += self._allocated_s[allocated]
+        shares = [(n / self.gpus, s) for n, s in self._allocated_s.items()]
+        shares += [(n / max(self.gpus - down, 1), s) for (n, down), s in self._reduced_s.items()]
+        for share, lasted in sorted(shares):
+            passed += lasted
             if passed >= half:
-                return allocated / self.gpus
+                return share
         return self.allocated / self.gpus
 
     @property
@@ -64,7 +77,12 @@ class Integrals:
         """Time mean of allocated / schedulable GPUs."""
         if self.window_s <= 0:
             return self.allocated / self.gpus
-        return sum(n * s for n, s in sorted(self._allocated_s.items())) / self.window_s / self.gpus
+        allocated = sum(n * s for n, s in sorted(self._allocated_s.items()))
+        if not self._reduced_s:
+            return allocated / self.window_s / self.gpus
+        reduced = sorted(self._reduced_s.items())
+        down = sum(down * s for (_, down), s in reduced)
+        return (allocated + sum(n * s for (n, _), s in reduced)) / (self.window_s * self.gpus - down)
 
     @property
     def gfr(self) -> float:

@@ -8,7 +8,7 @@ from math import floor
 from typing import Any, Final
 
 from schedmate.simulator.cluster import Cluster
-from schedmate.simulator.engine import Outcome
+from schedmate.simulator.outcome import Outcome
 from schedmate.simulator.trace import TraceJob
 
 SIZES: Final = (("1", 1, 1), ("2-4", 2, 4), ("8", 5, 8), ("16-64", 9, 64), (">64", 65, 10**9))
@@ -64,7 +64,11 @@ def measured(jobs: Sequence[TraceJob], cluster: Cluster, outcome: Outcome) -> di
             [outcome.leaves_used[n] / outcome.leaves_least[n] for n in done if outcome.leaves_least[n]]
         ),
         "ftf": mean(fairness(jobs, cluster, outcome, done)),
+        "node_failures": outcome.node_failures,
+        "failures": outcome.failures,
+        "failed": outcome.failed,
         "lost_gpu_h": outcome.lost_gpu_s / HOUR_S,
+        "lost_to_failures_gpu_h": outcome.lost_to_failures_gpu_s / HOUR_S,
         "goodput": useful / (useful + outcome.lost_gpu_s) if useful else None,
         "pools": _by_pool(jobs, cluster, jct, waits),
     }

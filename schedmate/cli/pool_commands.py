@@ -38,6 +38,20 @@ def show(pool: Pool = "default", *, config: Config = None, json: Json = False) -
         rendering.console().print(rendering.cell(f"{mark} {name}: {value}"))
 
 
+def settings_of(items: list[str]) -> dict[str, Any]:
+    """Read NAME=VALUE items, the values YAML, an empty one None."""
+    settings: dict[str, Any] = {}
+    for item in items:
+        name, separator, text = item.partition("=")
+        if not separator:
+            raise typer.BadParameter(f"{item}: must be NAME=VALUE")
+        try:
+            settings[name] = yaml.safe_load(text) if text else None
+        except yaml.YAMLError as error:
+            raise typer.BadParameter(f"{name}: the value is not YAML") from error
+    return settings
+
+
 @app.command(name="set")
 def set_(
     pool: Pool,
@@ -49,15 +63,7 @@ def set_(
     json: Json = False,
 ) -> None:
     """Change settings of a pool, e.g. `schedmate pool set default tenant_gpus_max=16 policy=fifo-skip`."""
-    changes: dict[str, Any] = {}
-    for item in values:
-        name, separator, text = item.partition("=")
-        if not separator:
-            raise typer.BadParameter(f"{item}: must be NAME=VALUE")
-        try:
-            changes[name] = yaml.safe_load(text) if text else None
-        except yaml.YAMLError as error:
-            raise typer.BadParameter(f"{name}: the value is not YAML") from error
+    changes = settings_of(values)
     given = asyncio.run(_change(pool, changes, config))
     if json:
         rendering.print_json(given)

@@ -15,11 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from schedmate.cli import rendering
+from schedmate.cli.pool_commands import settings_of
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.policy import policies
 from schedmate.simulator.advice import check_advice
 from schedmate.simulator.cluster import PHILLY_GPUS_PER_NODE, Cluster, from_list, from_table, in_racks, uniform
-from schedmate.simulator.engine import RESTART_LARGE_S, RESTART_S, Costs
+from schedmate.simulator.faults import HOUR_S, Faults, read_faults
+from schedmate.simulator.outcome import RESTART_LARGE_S, RESTART_S, Costs
 from schedmate.simulator.plots import check_plots, draw
 from schedmate.simulator.readers import read_trace
 from schedmate.simulator.runs import Setting, run_all, usable
@@ -52,10 +54,15 @@ def simulate(
     stay: Annotated[bool, typer.Option(help="No job leaves: the cluster fills until nothing more fits (allocated_max).")] = False,
     policy: Annotated[str, typer.Option(help="Policies, separated by commas.")] = "fifo",
     advice: Annotated[str, typer.Option(help="Sources of advice, separated by commas (docs/policies/README.md).")] = "none",
-    seed: Annotated[int, typer.Option(help="Seed of random and noisy advice.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of random and noisy advice, and of drawn failures.")] = 0,
     restart_s: Annotated[float, typer.Option(min=0, help="What a restart adds to a stopped job's run.")] = RESTART_S,
     restart_large_s: Annotated[float, typer.Option(min=0, help="The same above 8 GPUs.")] = RESTART_LARGE_S,
-    checkpoint_s: Annotated[float, typer.Option(min=0, help="Time between checkpoints; 0: one is made at the stop.")] = 0.0,
+    checkpoint_s: Annotated[float, typer.Option(min=0, help="Time between checkpoints: what was done since is lost; 0: nothing is.")] = 0.0,
+    failures: Annotated[Path | None, typer.Option(help="Node failures: a table node,at_s,until_s[,pool] on the trace's clock.")] = None,
+    mtbf_h: Annotated[float | None, typer.Option(help="Draw node failures by the seed: mean hours a node stays up.")] = None,
+    mttr_h: Annotated[float, typer.Option(help="Mean hours until it is back.")] = 4.0,
+    min_run_s: Annotated[float, typer.Option(min=0, help="So long runs whoever may be stopped for another job.")] = 0.0,
+    pool_settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of every pool, as `schedmate pool set` takes it; more than once for more.")] = None,
     jobs_out: Annotated[Path | None, typer.Option(help="Write what became of each job (several runs: one file each).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw plots of all runs into this folder (needs the extra `sim`).")] = None,
     weighed: Annotated[bool, typer.Option("--weighed", help="Clamp raw advice (`oracle`, `column`) and weigh it by trust, as any other.")] = False,
@@ -72,11 +79,12 @@ def simulate(
     cluster = _cluster(jobs, nodes, gpus_per_node, pools, node_factor, nodes_file)
     cluster = _racked(cluster, nodes_per_rack, racks_per_spine)
     jobs = usable(jobs.staying() if stay else jobs, cluster)
+    faults = _faults(failures, mtbf_h, mttr_h, seed, cluster)
+    config = _config([f"inference_zone={inference_zone}", *(pool_settings or [])])
     combinations = list(product(names, sources))
     settings = [
         Setting(
-            name, source, seed, Costs(restart_s, restart_large_s, checkpoint_s),
-            config=PoolConfig(inference_zone=inference_zone),
+            name, source, seed, Costs(restart_s, restart_large_s, checkpoint_s), config, faults=faults, min_run_s=min_run_s,
             jobs_out=_named(jobs_out, name, source, several=len(combinations) > 1),
             log=_named(log, name, source, several=len(combinations) > 1), weighed=weighed, curves=plot is not None,
         )
@@ -111,6 +119,26 @@ def _check_files(trace: Path, written: dict[str, Path | None]) -> None:
     for option, path in written.items():
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise typer.BadParameter(f"{option} {path}: it names a file in a folder that is there")
+
+
+def _faults(path: Path | None, mtbf_h: float | None, mttr_h: float, seed: int, cluster: Cluster) -> Faults:
+    if path is not None and not path.is_file():
+        raise typer.BadParameter(f"there is no file {path}")
+    if (mtbf_h is not None and mtbf_h <= 0) or mttr_h <= 0:
+        raise typer.BadParameter("--mtbf-h and --mttr-h are hours above 0")
+    listed = read_faults(path, cluster) if path is not None else ()
+    return Faults(listed, mtbf_h * HOUR_S if mtbf_h is not None else None, mttr_h * HOUR_S, seed)
+
+
+def _config(items: list[str]) -> PoolConfig:
+    """Return the settings of the simulated pools."""
+    given = settings_of(items)
+    if taken := sorted({"policy", "advice"} & set(given)):
+        raise typer.BadParameter(f"--set {taken[0]}: say --{taken[0]}")
+    try:
+        return PoolConfig.from_json({name: value for name, value in given.items() if value is not None})
+    except TypeError as error:
+        raise typer.BadParameter(f"--set: {error}") from error
 
 
 def _split(given: str, option: str) -> list[str]:

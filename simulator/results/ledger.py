@@ -16,8 +16,8 @@ from typing import Any, Final
 from schedmate import simulator
 from schedmate.services.dispatcher.core import step as core_step
 from schedmate.simulator.cluster import Cluster
-from schedmate.simulator.engine import Outcome
 from schedmate.simulator.measures import measured, percentile
+from schedmate.simulator.outcome import Outcome
 from schedmate.simulator.results.grid import NOISE_OF_OCTOBER, Case, loaded
 from schedmate.simulator.runs import Setting, outcome_of
 from schedmate.simulator.trace import Trace

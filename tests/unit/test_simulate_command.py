@@ -45,6 +45,30 @@ def test_it_prints_json_only_with_every_key_of_the_contract(trace: Path, tmp_pat
     assert sum(waits) / 200 == pytest.approx(told["results"][0]["avg_jct_s"])
 
 
+def test_failures_costs_and_settings_of_the_pools_are_options(trace: Path, tmp_path: Path):
+    failures = tmp_path / "failures.csv"
+    submits = [float(row["submit_s"]) for row in csv.DictReader(trace.read_text().splitlines())]
+    failures.write_text(f"node,at_s,until_s\nn0,{min(submits) + 1000},{max(submits)}\n")
+    given = ["simulate", str(trace), "--nodes", "6", "--policy", "fifo-skip", "--json", "--failures", str(failures)]
+    costs = [
+        "--restart-s",
+        "10",
+        "--checkpoint-s",
+        "600",
+        "--set",
+        "tenant_quota={vc-a: 24}",
+        "--set",
+        "reclaim_min_run_s=0",
+    ]
+    listed = json.loads(CliRunner().invoke(app, [*given, *costs]).stdout)["results"][0]
+    assert (listed["node_failures"], listed["finished"]) == (1, 200)
+    drawn = json.loads(CliRunner().invoke(app, [*given, "--mtbf-h", "20", "--mttr-h", "1", "--seed", "5"]).stdout)[
+        "results"
+    ][0]
+    assert drawn["node_failures"] > 1
+    assert drawn["lost_gpu_h"] == drawn["lost_to_failures_gpu_h"] > 0
+
+
 def test_pools_take_a_table_and_a_window_takes_dates(trace: Path, tmp_path: Path):
     table = tmp_path / "vc.csv"
     table.write_text("vc,node num\nvc-a,4\nvc-b,4\n")
@@ -181,6 +205,10 @@ def test_the_exit_status_and_one_line_say_how_it_went(
         ([], "one of them is needed"),
         (["--nodes", "1", "--pools", "x.csv"], "not --nodes and --pools together"),
         (["--pools", "none.csv"], "there is no file none.csv"),
+        (["--nodes", "1", "--failures", "none.csv"], "there is no file none.csv"),
+        (["--nodes", "1", "--mtbf-h", "0"], "--mtbf-h and --mttr-h are hours above 0"),
+        (["--nodes", "1", "--set", "policy=sjf"], "--set policy: say --policy"),
+        (["--nodes", "1", "--set", "speed=9"], "--set: unknown pool settings: speed"),
     ],
 )
 def test_wrong_use_is_said_in_a_line(trace: Path, given: list[str], said: str):

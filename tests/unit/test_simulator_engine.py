@@ -16,7 +16,9 @@ from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import recover, step
 from schedmate.simulator.advice import advisor, check_advice
 from schedmate.simulator.cluster import Cluster, NodeSpec, uniform
-from schedmate.simulator.engine import Costs, Outcome, Simulation, SimulationError, simulated
+from schedmate.simulator.engine import Simulation, SimulationError
+from schedmate.simulator.outcome import Costs, Outcome
+from schedmate.simulator.pools import simulated
 from schedmate.simulator.runs import Setting, run_all, run_one
 from schedmate.simulator.trace import Trace, TraceError, TraceJob
 

@@ -73,7 +73,7 @@ def _ranked(state: PoolState, entry: Entry) -> Entry:
 def borrowed(state: PoolState) -> set[str]:
     """Return the running jobs for which their tenants' quotas have no room."""
     by_tenant: dict[str, list[Job]] = {}
-    for name in {owner for node in state.nodes.values() for owner in node.owner.values()}:
+    for name in {owner for node in state.nodes.values() for owner in node.owners}:
         job = state.jobs[name]
         if job.state in _RUNS:
             by_tenant.setdefault(job.tenant, []).append(job)

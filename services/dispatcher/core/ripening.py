@@ -20,7 +20,7 @@ _RUNS = (JobState.ASSIGNED, JobState.RUNNING)
 
 def least_runs_s(config: PoolConfig, policy: Policy) -> tuple[float, ...]:
     """Return the minimum run times after which somebody may be stopped for another job."""
-    for_order = config.preemption or policy.preempts
+    for_order = config.preemption or policy.preempts or policy.rounds_s is not None
     spans = {
         config.preemption_min_run_s if for_order else 0.0,
         config.reclaim_min_run_s if config.tenant_quota else 0.0,

@@ -89,5 +89,10 @@ def _hold(state: PoolState) -> _Chosen:
             heappush(heap, (entries[at + 1], gpus, at + 1))
     stopped: list[Job] = []
     if kept < len(holding):
-        stopped = [job for job in (state.jobs[j] for j in holding if j not in keeping) if job.resumable]
+        since_max = state.at - state.config.preemption_min_run_s
+        stopped = [
+            job
+            for job in (state.jobs[j] for j in holding if j not in keeping)
+            if job.resumable and job.since <= since_max
+        ]
     return _Chosen(chosen, stopped)
