@@ -17,19 +17,21 @@ from schedmate.services.dispatcher.core.state import AVOID_MAX, TOLD, Job, Membe
 
 RUNS: Final = (JobState.ASSIGNED, JobState.RUNNING)
 PORT_TRIES: Final = 100_000
+_EVENTS: Final = {event.value: event for event in JobEvent}
+_NAMES: Final = {state: state.value for state in JobState}
 
 
 def apply(state: PoolState, decision: Decision, index: int) -> None:
     """Carry out the decision that stands at `index` of the entry `state.seq`."""
-    _APPLY[type(decision)](state, decision, index)
+    HANDLERS[type(decision)](state, decision, index)
 
 
 def _moved(state: PoolState, decision: Moved, index: int) -> None:
     job = state.jobs[decision.job]
-    event = JobEvent(decision.event)
+    event = _EVENTS[decision.event]
     before = job.state
     ran_s = state.at - job.since
-    state.before[index] = before.value
+    state.before[index] = _NAMES[before]
     after = transition(before, event)
     _leave(state, job, before, after)
     job.state, job.reason, job.detail, job.since = after, decision.reason, decision.detail, state.at
@@ -61,10 +63,10 @@ def _leave(state: PoolState, job: Job, before: JobState, after: JobState) -> Non
         state.round_goes_on = True
     if before in HOLDS_GPUS and after not in HOLDS_GPUS:
         state.unlease(job)
-    if after not in RUNS:
+    if after not in RUNS and state.rank_of:
         state.unrank(job)
     if after in TERMINAL:
-        state.ended[job.id] = after.value
+        state.ended[job.id] = _NAMES[after]
         state.ended_now[job.id] = job
         del state.jobs[job.id]
 
@@ -94,7 +96,7 @@ def _note_requeue(job: Job, decision: Moved) -> None:
 
 def _noted(state: PoolState, decision: Noted, index: int) -> None:
     job = state.jobs[decision.job]
-    state.before[index] = job.state.value
+    state.before[index] = _NAMES[job.state]
     job.reason, job.detail = decision.reason, decision.detail
     job.intent = max(job.intent, decision.intent)
     state.set_timer(job)
@@ -140,7 +142,7 @@ def _node_marked(state: PoolState, decision: NodeMarked, index: int) -> None:  #
     state.refresh_capacity(node)
 
 
-_APPLY: Final[dict[type[Decision], Callable[[PoolState, Any, int], None]]] = {
+HANDLERS: Final[dict[type[Decision], Callable[[PoolState, Any, int], None]]] = {
     Moved: _moved,
     Noted: _noted,
     Placed: _placed,

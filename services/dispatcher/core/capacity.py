@@ -56,6 +56,7 @@ class Capacity:
         self._classes: dict[GpuClass, _ClassIndex] = {}
         self._sorted_classes: tuple[GpuClass, ...] = ()
         self.leaf_free: dict[str, int] = {}  # free GPUs by leaf group
+        self._classes_for: dict[tuple[str | None, int], list[GpuClass]] = {}
         self._could_hold: dict[tuple[int, int, str | None, int], bool] = {}
 
     def set_node(
@@ -105,16 +106,12 @@ class Capacity:
     def claim(self, node: str, gpus: tuple[int, ...]) -> None:
         """Lease these very GPUs; those of a node that is not schedulable are nobody's business here."""
         for group, indices in self._grouped(node, gpus):
-            self._remove(group)
-            group.free = [i for i in group.free if i not in indices]
-            self._insert(group)
+            self._set_free(group, [i for i in group.free if i not in indices])
 
     def give(self, node: str, gpus: tuple[int, ...]) -> None:
         """Take GPUs back."""
         for group, indices in self._grouped(node, gpus):
-            self._remove(group)
-            group.free = sorted({*group.free, *indices})
-            self._insert(group)
+            self._set_free(group, sorted({*group.free, *indices}))
         self.epoch += 1
 
     def claim_share(self, node: str, gpu: int, milli: int) -> None:
@@ -144,14 +141,19 @@ class Capacity:
         if seats is None:
             return []
         first = seats.get(gpus[0]) if gpus else None
-        if first is not None and all(seats.get(i) is first for i in gpus):
+        if first is not None and (len(gpus) == 1 or all(seats.get(i) is first for i in gpus)):
             return [(first, gpus)]
         found = {seats[i].order: seats[i] for i in gpus if i in seats}
         return [(group, tuple(i for i in gpus if seats.get(i) is group)) for group in found.values()]
 
     def classes_for(self, gpu_type: str | None, memory_mib: int) -> list[GpuClass]:
         """Return the classes that satisfy a request, in a fixed order."""
-        return [c for c in self._sorted_classes if suits(c, gpu_type, memory_mib)]
+        known = self._classes_for.get((gpu_type, memory_mib))
+        if known is None:
+            known = self._classes_for[gpu_type, memory_mib] = [
+                c for c in self._sorted_classes if suits(c, gpu_type, memory_mib)
+            ]
+        return known
 
     def groups_with(self, gpu_class: GpuClass, at_least: int) -> Iterator[Group]:
         """Yield the groups of a class with enough free GPUs: least free first, then in order."""
@@ -241,13 +243,26 @@ class Capacity:
             self._could_hold[request] = known
         return known
 
+    def _set_free(self, group: Group, free: list[int]) -> None:
+        """The group has these GPUs free from now on: it goes to the bucket of their number."""
+        buckets, order = self._classes[group.gpu_class].buckets, group.order
+        before, after = len(group.free), len(free)
+        bucket = buckets[before]
+        del bucket[bisect_left(bucket, order)]
+        insort(buckets[after], order)  # every number up to the usable ones has its bucket: see `_insert`
+        group.free = free
+        self.free_gpus += after - before
+        if group.leaf:
+            self.leaf_free[group.leaf] += after - before
+
     def _insert(self, group: Group) -> None:
         index = self._classes.get(group.gpu_class)
         if index is None:
             index = self._classes[group.gpu_class] = _ClassIndex()
             self._sorted_classes = tuple(sorted(self._classes))
+            self._classes_for.clear()
         free = len(group.free)
-        while len(index.buckets) <= free:
+        while len(index.buckets) <= group.usable:
             index.buckets.append([])
         insort(index.buckets[free], group.order)
         self.free_gpus += free

@@ -40,7 +40,8 @@ def _judge_node(state: PoolState, job: Job, member: Member) -> None:
     config = state.config
     ran_s = (member.ended_at or 0.0) - member.started_at if member.started_at is not None else 0.0
     if member.done or (member.started_at is not None and ran_s > config.fast_failure_s):
-        node.strikes = ()
+        if node.strikes:
+            node.strikes = ()
         for name in job.suspects:
             if name != node.name:
                 _strike(state, state.nodes[name], job.id)

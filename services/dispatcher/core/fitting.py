@@ -11,7 +11,7 @@ FITS, NO_ROOM, AT_LIMIT, NEVER = "fits", "no-room", "at-limit", "never"
 
 def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
     """Return whether the job fits now, and where."""
-    if at_limit(state, job):
+    if state.limits_tenants and at_limit(state, job):
         return AT_LIMIT, None
     capacity = state.capacity
     if state.milli_of(job) < WHOLE_MILLI:

@@ -91,38 +91,26 @@ def _arrived(state: PoolState, value: JobArrived) -> None:
         )
     if value.within is not None and value.within not in WITHIN:
         raise FoldError(f"job {value.job}: members may share a rack or a spine, not {value.within!r}")
-    job = Job(
-        id=value.job,
-        tenant=value.tenant,
-        user=value.user,
-        priority=value.priority,
-        gpus=value.gpus,
-        nodes=value.nodes,
-        gpu_type=value.gpu_type,
-        gpu_memory_mib=value.gpu_memory_mib,
-        time_limit_s=value.time_limit_s,
-        retries=value.retries,
-        submitted_at=value.submitted_at,
-        order=state.arrivals,
-        spec=value.spec,
-        trace=value.trace,
-        since=state.at,
-        resumable=value.resumable,
-        gpu_milli=value.gpu_milli,
-        inference=value.inference,
-        within=value.within if value.nodes > 1 else None,
-    )
+    job = Job(  # by position: names cost as much again
+        value.job, value.tenant, value.user, value.priority, value.gpus, value.nodes, value.gpu_type, value.gpu_memory_mib,
+        value.time_limit_s, value.retries, value.submitted_at, state.arrivals, value.spec, value.trace,
+    )  # fmt: skip
+    job.since, job.resumable = state.at, value.resumable
+    job.gpu_milli, job.inference = value.gpu_milli, value.inference
+    job.within = value.within if value.nodes > 1 else None
     state.arrivals += 1
     state.jobs[job.id] = job
     if state.policy.counts_demand:
         request = (job.gpus, state.milli_of(job), job.gpu_type)
         state.demand[request] = state.demand.get(request, 0) + 1
-    job.cancel_by = state.cancels.pop(job.id, None)
     state.touch(job)
-    held = state.early.pop(job.id, [])
-    state.early_count -= len(held)
-    for early in held:
-        fold(state, early)
+    if state.cancels:
+        job.cancel_by = state.cancels.pop(job.id, None)
+    if state.early:
+        held = state.early.pop(job.id, [])
+        state.early_count -= len(held)
+        for early in held:
+            fold(state, early)
 
 
 def _cancel(state: PoolState, value: CancelRequested) -> None:
@@ -265,7 +253,7 @@ def _config(state: PoolState, value: ConfigChanged) -> None:
         state.dequeue(job)
     state.oldest.clear()
     state.ageing = Ageing()
-    state.config, state.policy = config, policy
+    state.configure(config, policy)
     state.round_at = None
     _forget_early(state, config.early_max)
     _forget_cancels(state, config.early_max)

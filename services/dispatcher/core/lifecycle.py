@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from schedmate.schemas.reasons import Reason
-from schedmate.schemas.states import TERMINAL, JobEvent, JobState, StopIntent
+from schedmate.schemas.states import JobEvent, JobState, StopIntent
 from schedmate.services.dispatcher.core.config import Budget
 from schedmate.services.dispatcher.core.decisions import Decision, Moved, Noted, Stop
 from schedmate.services.dispatcher.core.inputs import DiagnosisArrived
@@ -33,10 +33,10 @@ _LOST_REASONS: Final = {
 
 def advance(state: PoolState, job: Job, emit: Emit) -> None:
     """Move a job as far as the facts allow."""
-    while job.state not in TERMINAL:
-        before = (job.state, job.intent, job.reason)
-        _STEPS[job.state](state, job, emit)
-        if (job.state, job.intent, job.reason) == before:
+    while (step := _STEPS.get(job.state)) is not None:  # a terminal state has none
+        before, intent, reason = job.state, job.intent, job.reason
+        step(state, job, emit)
+        if job.state is before and job.intent == intent and job.reason == reason:
             return
 
 
@@ -75,29 +75,50 @@ def _queued(state: PoolState, job: Job, emit: Emit) -> None:
 def _holding(state: PoolState, job: Job, emit: Emit) -> None:
     """ASSIGNED or RUNNING: the members decide, then requests and deadlines."""
     members = job.members
-    if job.state is JobState.ASSIGNED and all(m.state != TOLD and (m.state != ENDED or m.done) for m in members):
+    told, done, badly = _count(members)
+    if job.state is JobState.ASSIGNED and not (told or badly):
         emit(Moved(job.id, job.attempt, JobEvent.START, Reason.ALL_MEMBERS_STARTED))
         return
-    if all(m.done for m in members):
+    if done == len(members):
         emit(Moved(job.id, job.attempt, JobEvent.COMPLETE, Reason.ALL_MEMBERS_EXITED_ZERO))
         return
     if job.cancel_by is not None:
         _stop(state, job, emit, StopIntent.CANCEL, Reason.CANCEL_REQUESTED, f"cancelled by {job.cancel_by}")
         return
+    if badly:
+        _ended_badly(state, job, emit)
+    else:
+        _deadlines(state, job, emit)
+
+
+def _count(members: Sequence[Member]) -> tuple[int, int, int]:
+    """Return how many members have not started yet, have ended well, have ended badly."""
+    told = done = badly = 0
+    for member in members:
+        if member.state == TOLD:
+            told += 1
+        elif member.state == ENDED:
+            if member.done:
+                done += 1
+            else:
+                badly += 1
+    return told, done, badly
+
+
+def _ended_badly(state: PoolState, job: Job, emit: Emit) -> None:
+    """A member is lost, or has failed: the others go too."""
+    members = job.members
     gone = next((m for m in members if m.lost), None)
     if gone is not None:
         job_reason = _LOST_REASONS.get(gone.cause or "", Reason.MEMBER_LOST)
         _stop(state, job, emit, StopIntent.REQUEUE, job_reason, gone.detail or f"{gone.cause} on {gone.node}")
         return
-    failed = next((m for m in members if m.state == ENDED and not m.done), None)
-    if failed is not None:
-        detail = f"{describe_exit(failed)} on {failed.node}"
-        if all(m.state == ENDED for m in members):
-            emit(Moved(job.id, job.attempt, JobEvent.END_BADLY, Reason.AWAITING_DIAGNOSIS, detail))
-        else:
-            _stop(state, job, emit, StopIntent.DIAGNOSE, Reason.MEMBER_FAILED, detail)
-        return
-    _deadlines(state, job, emit)
+    failed = next(m for m in members if m.state == ENDED and not m.done)
+    detail = f"{describe_exit(failed)} on {failed.node}"
+    if all(m.state == ENDED for m in members):
+        emit(Moved(job.id, job.attempt, JobEvent.END_BADLY, Reason.AWAITING_DIAGNOSIS, detail))
+    else:
+        _stop(state, job, emit, StopIntent.DIAGNOSE, Reason.MEMBER_FAILED, detail)
 
 
 def _deadlines(state: PoolState, job: Job, emit: Emit) -> None:

@@ -75,7 +75,7 @@ def _verdict(state: PoolState, job: Job, kind: Kind) -> tuple[str, list[Group] |
     The limit is looked at each time: it may be reached without anything being freed, and whoever recovered the pool remembers
     nothing. What is remembered must be what would be found anew.
     """
-    if at_limit(state, job):
+    if state.limits_tenants and at_limit(state, job):
         return AT_LIMIT, None
     known = state.blocked.get(kind)
     if known is not None and known[0] == state.capacity.epoch:
@@ -88,31 +88,24 @@ def _verdict(state: PoolState, job: Job, kind: Kind) -> tuple[str, list[Group] |
 
 def _place(state: PoolState, job: Job, groups: list[Group], passed_over: int, emit: Emit) -> None:
     first = state.nodes[groups[0].node]
-    emit(
-        Placed(
-            job=job.id,
-            attempt=job.attempt + 1,
-            seats=_seats(state, job, groups),
-            master_addr=first.address,
-            master_port=_free_port(first),
-            passed_over=passed_over,
-            free=len(groups[0].free),
-            fitting=state.capacity.free_gpus,
-            p50_s=job.p50_s,
-            basis=job.basis,
-            resume_from=job.resume_from,
-            gpu_milli=state.milli_of(job),
-        )
-    )
+    placed = Placed(  # by position: names cost as much again
+        job.id, job.attempt + 1, _seats(state, job, groups), first.address, _free_port(first), passed_over, len(groups[0].free),
+        state.capacity.free_gpus, job.p50_s, job.basis, job.resume_from, state.milli_of(job),
+    )  # fmt: skip
+    emit(placed)
 
 
 def _seats(state: PoolState, job: Job, groups: list[Group]) -> tuple[Seat, ...]:
     """Give each member its GPUs; the members of a packed job take what the groups have until it has enough."""
-    nodes, left = state.nodes, job.gpus_total
+    nodes = state.nodes
     milli = state.milli_of(job)
     if milli < WHOLE_MILLI:
         group = groups[0]
         return (Seat(group.node, nodes[group.node].session, (state.capacity.shares.seat(group, milli),)),)
+    if len(groups) == 1:
+        group = groups[0]
+        return (Seat(group.node, nodes[group.node].session, tuple(group.free[: job.gpus])),)
+    left = job.gpus_total
     seats = []
     for group in groups:
         taken = tuple(group.free[: min(job.gpus, left)])
@@ -125,7 +118,9 @@ def _free_port(node: Node) -> int:
     """Return the next port of the node's range that no gang uses, going round so that a port is not reused at once."""
     span = node.port_max - node.port_min + 1
     start = node.port_next if node.port_min <= node.port_next <= node.port_max else node.port_min
-    for step in range(span):
+    if start not in node.ports:
+        return start
+    for step in range(1, span):
         port = node.port_min + (start - node.port_min + step) % span
         if port not in node.ports:
             return port

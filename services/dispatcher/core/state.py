@@ -54,8 +54,7 @@ class PoolState:
 
     def __init__(self, pool: str, config: PoolConfig, policy: Policy) -> None:
         self.pool = pool
-        self.config = config
-        self.policy = policy
+        self.configure(config, policy)
         self.seq = -1
         self.at = 0.0
         self.jobs: dict[str, Job] = {}
@@ -100,6 +99,15 @@ class PoolState:
         self.releases: list[tuple[str, str, int, int]] = []
         self.stops: list[tuple[str, str, int, int]] = []
 
+    def configure(self, config: PoolConfig, policy: Policy) -> None:
+        """Take these settings and this policy, and what is asked of them at every step."""
+        self.config = config
+        self.policy = policy
+        self.bounds_wait = policy.uses_estimates and config.advice != "raw"
+        """Does the pool bound how long a job may wait because of advice?"""
+        self.limits_tenants = bool(config.tenant_gpus or config.tenant_quota) or config.tenant_gpus_max is not None
+        """May a tenant be at a limit, or its quota be used up?"""
+
     def touch(self, job: Job) -> None:
         """The job must be looked at before the entry closes."""
         self.dirty_jobs[job.id] = None
@@ -143,11 +151,6 @@ class PoolState:
         """Has the job waited so long that advice moves it no more (core/advice.py)?"""
         return self.bounds_wait and self.at - job.since >= self.config.advice_wait_max_s
 
-    @property
-    def bounds_wait(self) -> bool:
-        """Does the pool bound how long a job may wait because of advice?"""
-        return self.policy.uses_estimates and self.config.advice != "raw"
-
     def promote_overdue(self) -> None:
         """Whoever has waited for too long goes first."""
         while self.oldest and self.at - self.oldest[0][0] >= self.config.advice_wait_max_s:
@@ -161,10 +164,12 @@ class PoolState:
 
     def kind_of(self, job: Job) -> Kind:
         """Return what decides whether the job fits."""
-        config = self.config
-        quotas = bool(config.tenant_quota)
-        limited = job.tenant if quotas or config.tenant_limit(job.tenant) is not None else None
-        apart = (self.milli_of(job), job.inference, job.within, job.resumable if quotas else None)
+        limited, resumable = None, None
+        if self.limits_tenants:
+            quotas = bool(self.config.tenant_quota)
+            limited = job.tenant if quotas or self.config.tenant_limit(job.tenant) is not None else None
+            resumable = job.resumable if quotas else None
+        apart = (self.milli_of(job), job.inference, job.within, resumable)
         return (job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib, limited, job.avoid, apart)
 
     def milli_of(self, job: Job) -> int:
@@ -174,7 +179,7 @@ class PoolState:
     def enqueue(self, job: Job) -> None:
         """Let the job compete for GPUs."""
         assert job.queue_key is None, "the job waits already"
-        job.queue_kind = self.kind_of(job)
+        job.queue_kind = kind = self.kind_of(job)
         key = self.policy.key(job, self)
         if self.config.ageing_s:
             key = self.ageing.key(job, key, self)
@@ -184,9 +189,9 @@ class PoolState:
             else:
                 heappush(self.oldest, (job.since, job.order, job.id))
         job.queue_key = key
-        self.queue.add(job.queue_kind, job.queue_key, job.id)
+        self.queue.add(kind, key, job.id)
         if self.policy.rounds_s is not None:
-            self.rank(job, job.queue_key)
+            self.rank(job, key)
 
     # --- the order of those that hold GPUs ---
 
@@ -287,22 +292,17 @@ class PoolState:
 
     def deadline(self, job: Job) -> float | None:
         """Return when the job must be looked at if nothing happens before."""
-        config = self.config
-        due: float | None = None
-        match job.state:
-            case JobState.QUEUED if job.queue_key is None:
-                due = job.not_before
-            case JobState.ASSIGNED:
-                due = job.since + config.start_timeout_s
-            case JobState.RUNNING if job.time_limit_s is not None and job.started_at is not None:
-                due = job.started_at + job.time_limit_s
-            case JobState.STOPPING if job.reason != Reason.STOP_TIMEOUT:
-                due = job.since + config.stop_timeout_s
-            case JobState.DIAGNOSING:
-                due = job.since + config.diagnosis_wait_s
-            case _:
-                pass
-        return due
+        state = job.state
+        if state is JobState.QUEUED:
+            return job.not_before if job.queue_key is None else None
+        if state is JobState.RUNNING:
+            limited = job.time_limit_s is not None and job.started_at is not None
+            return job.started_at + job.time_limit_s if limited else None  # type: ignore[operator]
+        if state is JobState.ASSIGNED:
+            return job.since + self.config.start_timeout_s
+        if state is JobState.STOPPING:
+            return job.since + self.config.stop_timeout_s if job.reason != Reason.STOP_TIMEOUT else None
+        return job.since + self.config.diagnosis_wait_s if state is JobState.DIAGNOSING else None
 
     def set_timer(self, job: Job) -> None:
         """Remember the job's deadline."""
@@ -379,7 +379,7 @@ class PoolState:
             for gpu in member.gpus:
                 del node.owner[gpu]
             if node.schedulable:
-                self.capacity.give(node.name, tuple(g for g in member.gpus if g in node.gpus))
+                self.capacity.give(node.name, member.gpus)
         self.nodes[job.members[0].node].ports.pop(job.master_port, None)
         left = self.tenant_gpus[job.tenant] - job.gpus_total
         if left:

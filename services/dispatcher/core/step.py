@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
 
 from schedmate.schemas.states import JobState
-from schedmate.services.dispatcher.core.apply import apply
+from schedmate.services.dispatcher.core.apply import HANDLERS, apply
 from schedmate.services.dispatcher.core.decisions import Decision, NodeMarked, Placed, Release, Stop
 from schedmate.services.dispatcher.core.fold import fold
 from schedmate.services.dispatcher.core.inputs import FoldError, Input
@@ -35,11 +37,10 @@ class Step:
 
 def canonical(inputs: Sequence[Input]) -> list[Input]:
     """Order a batch: starts, ends, node changes, cancels, arrivals, estimates; ties as they came."""
-    return sorted(inputs, key=_rank) if len(inputs) > 1 else list(inputs)
+    return sorted(inputs, key=_RANK) if len(inputs) > 1 else list(inputs)
 
 
-def _rank(value: Input) -> int:
-    return value.RANK
+_RANK: Final = attrgetter("RANK")
 
 
 def step(state: PoolState, inputs: Sequence[Input], at: float) -> Step:
@@ -97,7 +98,8 @@ def recover(
 
 def close(state: PoolState) -> None:
     """Between two entries nothing is half done."""
-    state.turn_round()
+    if state.policy.rounds_s is not None or state.round_at is not None:
+        state.turn_round()
     state.round_goes_on = False
     state.dirty_jobs.clear()
     state.dirty_nodes.clear()
@@ -121,29 +123,44 @@ def decide(state: PoolState) -> list[Decision]:
 
     def emit(decision: Decision) -> None:
         nonlocal seats
-        apply(state, decision, len(out))
+        kind = type(decision)
+        HANDLERS[kind](state, decision, len(out))
         out.append(decision)
-        if type(decision) is Placed:
-            seats += len(decision.seats)
+        if kind is Placed:
+            seats += len(decision.seats)  # type: ignore[attr-defined]
 
     state.more = False
-    _mark_nodes(state, emit)
-    for job in state.take_due():
-        state.touch(job)
-    while state.dirty_jobs:
-        job_id = next(iter(state.dirty_jobs))
-        del state.dirty_jobs[job_id]
-        live = state.jobs.get(job_id)
-        if live is not None:
-            advance(state, live, emit)
-    _mark_nodes(state, emit)  # a start that never came may have been one too many
+    if state.dirty_nodes:
+        _mark_nodes(state, emit)
+    if state.timers:
+        for job in state.take_due():
+            state.touch(job)
+    _advance_all(state, emit)
+    if state.dirty_nodes:
+        _mark_nodes(state, emit)  # a start that never came may have been one too many
+    if state.releases or state.stops:
+        _answer(state, emit)
+    schedule(state, emit, lambda: len(out) + seats >= state.config.decisions_max)
+    close(state)
+    return out
+
+
+def _advance_all(state: PoolState, emit: Emit) -> None:
+    dirty, jobs = state.dirty_jobs, state.jobs
+    while dirty:
+        job_id = next(iter(dirty))
+        del dirty[job_id]
+        job = jobs.get(job_id)
+        if job is not None:
+            advance(state, job, emit)
+
+
+def _answer(state: PoolState, emit: Emit) -> None:
+    """Tell the nodes that what has ended is recorded, and to stop what nobody wants."""
     for release in dict.fromkeys(state.releases):
         emit(Release(*release))
     for node, job_id, attempt, member in dict.fromkeys(state.stops):
         emit(Stop(node, job_id, attempt, member, state.config.stop_grace_s))
-    schedule(state, emit, lambda: len(out) + seats >= state.config.decisions_max)
-    close(state)
-    return out
 
 
 def _mark_nodes(state: PoolState, emit: Emit) -> None:
