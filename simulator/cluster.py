@@ -24,6 +24,7 @@ class NodeSpec:
     gpu_type: str = UNTYPED
     rack: str | None = None
     spine: str | None = None
+    gpu_memory_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)

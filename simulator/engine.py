@@ -254,6 +254,9 @@ class Simulation:
 
     def _arrive(self, pool: Pool, number: int) -> None:
         job = self._jobs[number]
+        if job.asks:
+            pool.inputs += job.asks
+            return
         gpus, nodes = job.gpus, 1
         if gpus > pool.node_gpus:
             nodes, rest = divmod(gpus, pool.node_gpus)

@@ -13,6 +13,7 @@ class Integrals:
         """Everything is counted in GPUs, or in parts of them: so many `unit`s are a GPU."""
         self.unit, self.gpus, self.nodes = unit, gpus * unit, nodes
         self.allocated_max = 0
+        self._peak = 0.0  # of earlier sizes
         self.start_s, self.end_s = start_s, end_s
         self.allocated = 0
         self.partial = 0  # nodes with 0 < free < all
@@ -21,7 +22,9 @@ class Integrals:
         self.down = 0  # GPUs of nodes that are lost
         self._allocated_s: dict[int, float] = {}  # allocated GPUs -> seconds, with all nodes up
         self._reduced_s: dict[tuple[int, int], float] = {}  # (allocated, down) -> seconds, with nodes down
+        self._earlier: list[tuple[int, int, float]] = []  # (allocated, schedulable, seconds) of earlier sizes
         self._partial_s = 0.0
+        self._partial_share_s = 0.0  # of earlier sizes
         self._partial_free_s = 0.0
 
     def until(self, at: float) -> None:
@@ -39,6 +42,17 @@ class Integrals:
             self._partial_s += self.partial * lasted
             self._partial_free_s += self.partial_free * lasted
             self._at = at
+
+    def resize(self, gpus: int, nodes: int) -> None:
+        """From now on the cluster has so many GPUs (of which those that are held count, wherever they are) and nodes."""
+        if (gpus * self.unit, nodes) == (self.gpus, self.nodes):
+            return
+        self._peak = self.peak
+        self.allocated_max = self.allocated
+        self._earlier = self._parts()
+        self._partial_share_s += self._partial_s / self.nodes if self.nodes else 0.0
+        self._allocated_s, self._reduced_s, self._partial_s = {}, {}, 0.0
+        self.gpus, self.nodes = gpus * self.unit, nodes
 
     def change(self, used_before: int, used_after: int, all_gpus: int) -> None:
         """A node's used GPUs have changed."""
@@ -63,31 +77,41 @@ class Integrals:
     @property
     def gar(self) -> float:
         """Median over time of allocated / schedulable GPUs."""
-        half, passed = self.window_s / 2, 0.0
-        shares = [(n / self.gpus, s) for n, s in self._allocated_s.items()]
-        shares += [(n / max(self.gpus - down, 1), s) for (n, down), s in self._reduced_s.items()]
-        for share, lasted in sorted(shares):
+        parts = self._parts()
+        half, passed = sum(s for _, gpus, s in parts if gpus) / 2, 0.0
+        for share, lasted in sorted((n / gpus, s) for n, gpus, s in parts if gpus):
             passed += lasted
-            if passed >= half:
+            if passed >= half > 0:
                 return share
-        return self.allocated / self.gpus
+        return self._now
 
     @property
     def sor(self) -> float:
-        """Time mean of allocated / schedulable GPUs."""
+        """Allocated GPU time / schedulable GPU time."""
         if self.window_s <= 0:
-            return self.allocated / self.gpus
-        allocated = sum(n * s for n, s in sorted(self._allocated_s.items()))
-        if not self._reduced_s:
-            return allocated / self.window_s / self.gpus
-        reduced = sorted(self._reduced_s.items())
-        down = sum(down * s for (_, down), s in reduced)
-        return (allocated + sum(n * s for (n, _), s in reduced)) / (self.window_s * self.gpus - down)
+            return self._now
+        if not self._reduced_s and not self._earlier:
+            allocated = sum(n * s for n, s in sorted(self._allocated_s.items()))
+            return allocated / self.window_s / self.gpus if self.gpus else 0.0
+        parts = sorted(self._parts())
+        schedulable = sum(gpus * s for _, gpus, s in parts)
+        return sum(n * s for n, _, s in parts) / schedulable if schedulable else 0.0
+
+    def _parts(self) -> list[tuple[int, int, float]]:
+        """Return (allocated, schedulable, seconds)."""
+        now = [(n, self.gpus, s) for n, s in self._allocated_s.items()]
+        return [*self._earlier, *now, *((n, self.gpus - down, s) for (n, down), s in self._reduced_s.items())]
+
+    @property
+    def _now(self) -> float:
+        return self.allocated / self.gpus if self.gpus else 0.0
 
     @property
     def gfr(self) -> float:
         """Time mean of the share of nodes with 0 < free < all."""
-        return self._partial_s / self.window_s / self.nodes if self.window_s > 0 else self.partial / self.nodes
+        if self.window_s <= 0:
+            return self.partial / self.nodes if self.nodes else 0.0
+        return (self._partial_share_s + (self._partial_s / self.nodes if self.nodes else 0.0)) / self.window_s
 
     @property
     def stranded_gpus(self) -> float:
@@ -98,4 +122,4 @@ class Integrals:
     @property
     def peak(self) -> float:
         """The largest share of the GPUs that was allocated at once."""
-        return self.allocated_max / self.gpus
+        return max(self._peak, self.allocated_max / self.gpus if self.gpus else 0.0)

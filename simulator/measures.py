@@ -45,6 +45,7 @@ def measured(jobs: Sequence[TraceJob], cluster: Cluster, outcome: Outcome) -> di
         "avg_jct_s": mean(jcts),
         "p50_jct_s": percentile(jcts, 0.5),
         "p99_jct_s": percentile(jcts, 0.99),
+        "p999_jct_s": percentile(jcts, 0.999),
         "avg_wait_s": mean(queue),
         "p50_wait_s": percentile(queue, 0.5),
         "p99_wait_s": percentile(queue, 0.99),
@@ -58,11 +59,8 @@ def measured(jobs: Sequence[TraceJob], cluster: Cluster, outcome: Outcome) -> di
         "allocated_max": integrals.peak,
         "gfr": integrals.gfr,
         "stranded_gpus": integrals.stranded_gpus,
-        "jwtd": _by_size(jobs, waits),
-        "jtted": mean([outcome.nodes_used[n] / outcome.nodes_least[n] for n in done if outcome.nodes_least[n]]),
-        "jtted_leaf_groups": mean(
-            [outcome.leaves_used[n] / outcome.leaves_least[n] for n in done if outcome.leaves_least[n]]
-        ),
+        "jwtd": _waits_by_size(jobs, waits),
+        **_spread(outcome, done),
         "ftf": mean(fairness(jobs, cluster, outcome, done)),
         "node_failures": outcome.node_failures,
         "failures": outcome.failures,
@@ -70,6 +68,7 @@ def measured(jobs: Sequence[TraceJob], cluster: Cluster, outcome: Outcome) -> di
         "lost_gpu_h": outcome.lost_gpu_s / HOUR_S,
         "lost_to_failures_gpu_h": outcome.lost_to_failures_gpu_s / HOUR_S,
         "goodput": useful / (useful + outcome.lost_gpu_s) if useful else None,
+        "sizes": _by_size(jobs, jct, outcome),
         "pools": _by_pool(jobs, cluster, jct, waits),
     }
 
@@ -79,8 +78,8 @@ def _known(value: float | None) -> float:
     return value
 
 
-def _by_size(jobs: Sequence[TraceJob], waits: dict[int, float]) -> dict[str, Any]:
-    out = {}
+def _waits_by_size(jobs: Sequence[TraceJob], waits: dict[int, float]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
     for name, low, high in SIZES:
         of_size = sorted(wait for n, wait in waits.items() if low <= jobs[n].gpus <= high)
         out[name] = {
@@ -90,20 +89,41 @@ def _by_size(jobs: Sequence[TraceJob], waits: dict[int, float]) -> dict[str, Any
     return out
 
 
+def _by_size(jobs: Sequence[TraceJob], jct: dict[int, float], outcome: Outcome) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, low, high in SIZES:
+        numbers = [n for n in jct if low <= jobs[n].gpus <= high]
+        out[name] = _times(numbers, jct, {n: outcome.wait_s[n] for n in numbers}) | _spread(outcome, numbers)
+    return out
+
+
 def _by_pool(
     jobs: Sequence[TraceJob], cluster: Cluster, jct: dict[int, float], waits: dict[int, float]
 ) -> dict[str, Any]:
     members: dict[str, list[int]] = {}
     for n in jct:
         members.setdefault(next(iter(cluster.pools)) if cluster.one_pool else jobs[n].pool, []).append(n)
+    return {pool: _times(numbers, jct, waits) for pool, numbers in sorted(members.items())}
+
+
+def _times(numbers: Sequence[int], jct: dict[int, float], waits: dict[int, float]) -> dict[str, Any]:
+    """Return JCT and wait of some jobs: mean, p50, p99, p99.9."""
+    out: dict[str, Any] = {"jobs": len(numbers)}
+    for name, values in (("jct", jct), ("wait", waits)):
+        ordered = sorted(values[n] for n in numbers)
+        out[f"avg_{name}_s"] = mean(ordered)
+        for label, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999)):
+            out[f"{label}_{name}_s"] = percentile(ordered, share)
+    return out
+
+
+def _spread(outcome: Outcome, numbers: Sequence[int]) -> dict[str, float | None]:
+    """Return JTTED, of nodes and of leaf groups, averaged over some jobs."""
+    used, least = outcome.nodes_used, outcome.nodes_least
+    groups, groups_least = outcome.leaves_used, outcome.leaves_least
     return {
-        pool: {
-            "jobs": len(numbers),
-            "avg_jct_s": mean([jct[n] for n in numbers]),
-            "avg_wait_s": mean([waits[n] for n in numbers]),
-            "p99_wait_s": percentile(sorted(waits[n] for n in numbers), 0.99),
-        }
-        for pool, numbers in sorted(members.items())
+        "jtted": mean([used[n] / least[n] for n in numbers if least[n]]),
+        "jtted_leaf_groups": mean([groups[n] / groups_least[n] for n in numbers if groups_least[n]]),
     }
 
 

@@ -42,7 +42,7 @@ def leaf_nodes(nodes: Sequence[NodeSpec]) -> int:
 
 def report_of(node: NodeSpec, session: int = 1) -> NodeReported:
     """Return what a node reports as it joins: all of its GPUs, and nothing running."""
-    gpus = tuple(Gpu(n, node.gpu_type, 0, usable=True) for n in range(node.gpus))
+    gpus = tuple(Gpu(n, node.gpu_type, node.gpu_memory_mib, usable=True) for n in range(node.gpus))
     return NodeReported(
         node.name, session, "simulated", -1, -1, "127.0.0.1", 20_000, 29_999, gpus, (), stopping=False, lease_s=NEVER,
         rack=node.rack, spine=node.spine,

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from schedmate.simulator.pai import TABLES, rows_of_table, table_of, tasks_reader
 from schedmate.simulator.pollux import pollux_jobs
+from schedmate.simulator.recorded import read_log, recording_of
 from schedmate.simulator.rows import Row, header_of, rows_of
 from schedmate.simulator.trace import Trace, TraceError, TraceJob
 
@@ -43,6 +44,8 @@ def read_trace(path: Path) -> Trace:
         raise TraceError(f"there is no trace {path}")
     with path.open("rb") as file:
         start = file.read(64).lstrip()
+    if start.startswith(b'{"pool":'):
+        return recording_of(read_log(path)).trace(path.name)
     if start[:1] in (b"[", b"{"):
         return _dated(path, "philly-json", _philly_json(path), {})
     header = header_of(path)

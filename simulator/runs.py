@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -13,8 +12,6 @@ from time import process_time
 from typing import Any, TextIO
 
 from schedmate.services.dispatcher.core.config import PoolConfig
-from schedmate.services.dispatcher.core.decisions import to_json as decision_to_json
-from schedmate.services.dispatcher.core.inputs import to_json as input_to_json
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import Step
@@ -25,6 +22,7 @@ from schedmate.simulator.engine import Simulation
 from schedmate.simulator.faults import Faults
 from schedmate.simulator.measures import measured
 from schedmate.simulator.outcome import Costs, Outcome
+from schedmate.simulator.recorded import LogLine, line_of
 from schedmate.simulator.trace import Trace, TraceError
 
 TOLD_EVERY_S = 0.5
@@ -143,15 +141,8 @@ def _recorder(log: TextIO) -> Callable[[PoolState, Step], None]:
     """Return what writes every step as one line: the entry of a pool's log, as plain values."""
 
     def record(state: PoolState, done: Step) -> None:
-        entry = {
-            "pool": state.pool,
-            "seq": state.seq,
-            "at": state.at,
-            "inputs": [input_to_json(i) for i in done.inputs],
-            "refused": sorted(done.refused),
-            "decisions": [decision_to_json(d) for d in done.decisions],
-        }
-        log.write(json.dumps(entry, separators=(",", ":")) + "\n")
+        entry = LogLine(state.pool, state.seq, state.at, done.inputs, done.refused.keys(), done.decisions)
+        log.write(line_of(entry, state.config if state.seq == 0 else None))
 
     return record
 

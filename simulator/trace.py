@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import inf
 
+from schedmate.services.dispatcher.core.inputs import Input
+
 
 class TraceError(ValueError):
     """A file, a row or a window that cannot be read; the message says where and what to do."""
@@ -31,6 +33,7 @@ class TraceJob:
     gpu_milli: int = 1000
     gpu_types: tuple[str, ...] = ()
     inference: bool = False
+    asks: tuple[Input, ...] = ()  # out of a pool's log: what the pool was told of it as it arrived, taken as it is
 
     @property
     def share_milli(self) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from schedmate.cli import rendering
+from schedmate.cli import pool_log_commands, rendering
 from schedmate.infra.adapters import make_store
 from schedmate.infra.settings import load, make_state_dir
 from schedmate.schemas.topology import topology
@@ -22,7 +22,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 Config = Annotated[Path | None, typer.Option("--config", help="TOML file of settings.")]
 Pool = Annotated[str, typer.Argument(metavar="POOL")]
 
-app = typer.Typer(help="Show and change a pool's settings: limits, policy, budgets.", no_args_is_help=True)
+app = typer.Typer(
+    help="A pool's settings (limits, policy, budgets) and its log (figures, export).", no_args_is_help=True
+)
+pool_log_commands.register(app)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from schedmate.cli import rendering
+from schedmate.cli.pool_log_commands import replay_file
 from schedmate.infra.adapters import make_bus, make_store
 from schedmate.infra.clock import SystemClock
 from schedmate.infra.service import Component, run_service
@@ -167,9 +168,15 @@ def rebuild(*, config: Config = None, json: Json = False) -> None:
 
 
 def replay(
-    pool: Annotated[str, typer.Argument(metavar="POOL")] = "default", *, config: Config = None, json: Json = False
+    pool: Annotated[str, typer.Argument(metavar="POOL")] = "default",
+    *,
+    log: Annotated[Path | None, typer.Option("--log", help="A log file instead of the store (`pool export`).")] = None,
+    config: Config = None,
+    json: Json = False,
 ) -> int:
     """Decide a pool's log again and compare, byte for byte; exit 1 at the first difference."""
+    if log is not None:
+        return replay_file(log, json=json)
     from schedmate.services.dispatcher.core.state import CORE_VERSION  # noqa: PLC0415
     from schedmate.services.dispatcher.replay import replay as decide_again  # noqa: PLC0415
 

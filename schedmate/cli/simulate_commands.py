@@ -24,6 +24,8 @@ from schedmate.simulator.faults import HOUR_S, Faults, read_faults
 from schedmate.simulator.outcome import RESTART_LARGE_S, RESTART_S, Costs
 from schedmate.simulator.plots import check_plots, draw
 from schedmate.simulator.readers import read_trace
+from schedmate.simulator.recorded import KIND as LOG_KIND
+from schedmate.simulator.recorded import read_log, recording_of
 from schedmate.simulator.runs import Setting, run_all, usable
 from schedmate.simulator.trace import Trace, TraceError
 
@@ -76,7 +78,11 @@ def simulate(
     if plot is not None:
         check_plots(plot)
     jobs = read_trace(trace).window(start, end)
-    cluster = _cluster(jobs, nodes, gpus_per_node, pools, node_factor, nodes_file)
+    given = (nodes, pools, nodes_file)
+    if jobs.kind == LOG_KIND and given == (None, None, None):
+        cluster = recording_of(read_log(trace)).cluster
+    else:
+        cluster = _cluster(jobs, nodes, gpus_per_node, pools, node_factor, nodes_file)
     cluster = _racked(cluster, nodes_per_rack, racks_per_spine)
     jobs = usable(jobs.staying() if stay else jobs, cluster)
     faults = _faults(failures, mtbf_h, mttr_h, seed, cluster)
