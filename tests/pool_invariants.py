@@ -21,6 +21,7 @@ def check(state: PoolState, decided: tuple[d.Decision, ...] = ()) -> None:
     _owners(state)
     _jobs(state)
     _limits(state, decided)
+    _reservations(state, decided)
     _index(state)
     _round_trip(state)
     _at_rest(state)
@@ -134,6 +135,27 @@ def _limits(state: PoolState, decided: tuple[d.Decision, ...]) -> None:
         limit = state.config.tenant_limit(tenant)
         assert limit is None or held[tenant] <= limit, f"{tenant} holds {held[tenant]} of {limit}"
     _quotas(state, decided, held)
+
+
+def _reservations(state: PoolState, decided: tuple[d.Decision, ...]) -> None:
+    """Nobody starts on a node in maintenance, or where maintenance begins before it is expected to have ended."""
+    for node in state.nodes.values():
+        begun = [r.id for r in state.reservations.values() if node.name in r.nodes and r.start <= state.at < r.end]
+        assert (node.reserved in begun) if begun else (node.reserved is None)
+        assert node.reserved_told == bool(begun)
+    for x in decided:
+        job = state.jobs.get(x.job) if isinstance(x, d.Placed) else None
+        for name in {m.node for m in job.members} if job is not None and job.attempt == x.attempt else ():
+            assert state.nodes[name].reserved is None
+            for one in state.reservations.values():
+                assert job is not None
+                length = job.time_limit_s if job.time_limit_s is not None else job.p90_s
+                if name in one.nodes:
+                    far = one.start - state.at > state.config.reservation_horizon_s
+                    ends_before = length is not None and state.at + length <= one.start
+                    assert ends_before or (length is None and (job.resumable or far)), (
+                        f"{job.id} is in the way of {one}"
+                    )
 
 
 def _quotas(state: PoolState, decided: tuple[d.Decision, ...], held: Counter[str]) -> None:

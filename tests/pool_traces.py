@@ -53,7 +53,7 @@ class Trace:
         draws = (
             self._arrived, self._arrived, self._report, self._report, self._started, self._started, self._started, self._exited,
             self._exited, self._refused, self._silent, self._command, self._cancel, self._estimate, self._progress,
-            self._diagnosis, self._diagnosis, self._config, self._tick, self._tick,
+            self._diagnosis, self._diagnosis, self._config, self._tick, self._tick, self._reservation,
         )  # fmt: skip
         return self.rng.choice(draws)(state)
 
@@ -169,6 +169,23 @@ class Trace:
         command = self.rng.choice(("drain", "undrain", "undrain", "undrain", "cordon", "dead", "explode"))
         return i.NodeCommanded(self.rng.choice(NODES), command, "op", self.rng.choice(("", "why not")))
 
+    def _reservation(self, state: PoolState) -> i.Input:
+        rng = self.rng
+        name = f"r{rng.randint(1, 6)}"
+        if rng.random() < 0.3:
+            return i.ReservationWithdrawn(name, "op", "")
+        start = state.at + rng.choice((-50.0, 0.0, 10.0, 100.0, 1000.0, 90_000.0))
+        nodes = tuple(rng.sample(NODES, rng.randint(0, 2)))
+        return i.ReservationMade(
+            name,
+            nodes,
+            0 if nodes else rng.choice((0, 1, 2, 9)),
+            start,
+            start + rng.choice((-1.0, 60.0, 500.0)),
+            "op",
+            "disk",
+        )
+
     def _some_job(self, state: PoolState) -> str:
         return self.rng.choice((*state.jobs, *list(state.ended)[-3:], f"j{self.jobs + 2}"))
 
@@ -212,6 +229,7 @@ class Trace:
             reclaim_min_run_s=rng.choice((0.0, 60.0)),
             ageing_s=rng.choice((0.0, 0.0, 50.0)),
             ageing_classes_max=rng.choice((1, 3)),
+            reservation_stops=rng.choice(("resumable", "all", "none")),
             preemption=rng.random() < 0.6,
             preemption_min_run_s=rng.choice((0.0, 60.0)),
             strikes_max=rng.choice((1, 3)),

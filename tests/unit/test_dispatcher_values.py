@@ -30,6 +30,8 @@ INPUTS: tuple[i.Input, ...] = (
     report("n1", 2, runs=(RUN,), stopping=True),
     i.NodeSilent("n1", 7),
     i.NodeCommanded("n1", "cordon", "op", "why"),
+    i.ReservationMade("r", ("n1", "n2"), 0, 100.0, 200.5, "op", "new disks"),
+    i.ReservationWithdrawn("r", "op", "not today"),
     i.CancelRequested("j", "ann"),
     arrived("j", gpu_type="h100", time_limit_s=60, trace="00-1-2-01", spec='{"näme": "训练"}'),
     i.EstimateArrived("j", 2, None, 1.0, 2.0, "learned"),

@@ -138,6 +138,7 @@ def _node_marked(state: PoolState, decision: NodeMarked, index: int) -> None:  #
     node = state.nodes[decision.node]
     if decision.mark == "cordoned":
         node.cordoned, node.cordon_wanted = decision.why, None
+    node.reserved_told = node.reserved is not None
     node.told = (node.alive, node.draining, node.cordoned is not None, node.unreachable)
     state.refresh_capacity(node)
 

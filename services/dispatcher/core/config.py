@@ -47,6 +47,12 @@ class PoolConfig:
     preemption_min_run_s: float = 60.0
     ageing_s: float = 0.0  # so much waiting ranks a job one class higher; 0: none does (core/ageing.py)
     ageing_classes_max: int = 3  # by so many classes at most, and never above the highest
+    reservation_horizon_s: float = (
+        86_400.0  # so long before one begins nobody starts of whom it is not known when he ends
+    )
+    reservation_stops: str = (
+        "resumable"  # who is stopped as one begins: "resumable" (jobs that can resume), "all", "none"
+    )
     fast_failure_s: float = 10.0
     strikes_max: int = 3  # so many jobs in a row fail fast on a node and nowhere else: it is cordoned
     infrastructure: Budget = Budget(cap=20, base_s=1.0, cap_s=300.0, free=1)
@@ -118,7 +124,7 @@ class PoolConfig:
         return made
 
 
-_CHOICES: Final = {"borrowers": ("any", "resumable", "none")}
+_CHOICES: Final = {"borrowers": ("any", "resumable", "none"), "reservation_stops": ("resumable", "all", "none")}
 
 
 def _check(name: str, value: object, default: object) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from schedmate.services.dispatcher.core.capacity import GpuClass, Group, suits
+from schedmate.services.dispatcher.core.reservations import closed_to
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
-FITS, NO_ROOM, AT_LIMIT, NEVER = "fits", "no-room", "at-limit", "never"
+FITS, NO_ROOM, AT_LIMIT, NEVER, RESERVED = "fits", "no-room", "at-limit", "never", "reserved"
 
 
 def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
@@ -24,6 +25,8 @@ def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
     groups = state.policy.placer.place(state, job, avoid)
     if groups is not None:
         return FITS, groups
+    if state.reservations and state.policy.placer.place(state, job, _shunned(state, job, frozenset())) is not None:
+        return RESERVED, None
     return (NO_ROOM if could_hold(state, job) else NEVER), None
 
 
@@ -49,22 +52,30 @@ def could_hold(state: PoolState, job: Job) -> bool:
     capacity = state.capacity
     if not capacity.could_hold(job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib):
         return False
-    return job.within is None or _could_hold(state, job, frozenset())
+    return job.within is None or could_hold_beside(state, job, frozenset())
 
 
 def avoided(state: PoolState, job: Job) -> frozenset[str]:
-    """Return the nodes that the job keeps away from, as long as others could hold it: those it failed on, and those kept for others."""
+    """Return the nodes that the job keeps away from.
+
+    Those that reservations close to it; and as long as others could hold it, those it failed on and those that are kept for others.
+    """
+    closed = closed_to(state, job) if state.reservations else frozenset()
+    return _shunned(state, job, closed) | closed
+
+
+def _shunned(state: PoolState, job: Job, closed: frozenset[str]) -> frozenset[str]:
     kept = state.policy.placer.avoids(state, job)
     if not (job.avoid or kept):
         return kept
     failed = frozenset(job.avoid)
     for avoid in (failed | kept, failed) if kept else (failed,):
-        if avoid and _could_hold(state, job, avoid):
+        if avoid and could_hold_beside(state, job, avoid | closed):
             return avoid
     return frozenset()
 
 
-def _could_hold(state: PoolState, job: Job, avoid: frozenset[str]) -> bool:
+def could_hold_beside(state: PoolState, job: Job, avoid: frozenset[str]) -> bool:
     """Tell whether the other nodes could hold the job if nothing ran."""
     found: dict[tuple[str, str], set[str]] = {}
     usable_of: dict[GpuClass, int] = {}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from schedmate.schemas.states import HOLDS_GPUS, JobState
+from schedmate.services.dispatcher.core import reservations
 from schedmate.services.dispatcher.core.ageing import Ageing
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.endings import end_member, suspect
@@ -27,6 +28,8 @@ from schedmate.services.dispatcher.core.inputs import (
     NodeReported,
     NodeSilent,
     ProgressArrived,
+    ReservationMade,
+    ReservationWithdrawn,
     Tick,
 )
 from schedmate.services.dispatcher.core.policy import UnknownPolicyError, policy_named
@@ -188,6 +191,21 @@ def _refused(state: PoolState, value: MemberRefused) -> None:
         suspect(state, job, state.nodes[value.node])
 
 
+# --- reservations ---
+
+
+def _reservation(state: PoolState, value: ReservationMade) -> None:
+    wrong = reservations.made(state, value)
+    if wrong is not None:
+        raise FoldError(wrong)
+
+
+def _withdrawal(state: PoolState, value: ReservationWithdrawn) -> None:
+    wrong = reservations.withdrawn(state, value)
+    if wrong is not None:
+        raise FoldError(wrong)
+
+
 # --- advice ---
 
 
@@ -212,7 +230,7 @@ def _estimate(state: PoolState, value: EstimateArrived) -> None:
         return
     job.estimate_revision = value.revision
     job.p10_s, job.p50_s, job.p90_s, job.basis = value.p10_s, value.p50_s, value.p90_s, value.basis
-    if state.policy.uses_estimates:
+    if state.policy.uses_estimates or state.reservations:
         state.place_anew(job)
 
 
@@ -286,5 +304,7 @@ _HANDLERS: Final[dict[type[Input], Callable[[PoolState, Any], None]]] = {
     ProgressArrived: _progress,
     DiagnosisArrived: _diagnosis,
     ConfigChanged: _config,
+    ReservationMade: _reservation,
+    ReservationWithdrawn: _withdrawal,
     Tick: _tick,
 }

@@ -141,6 +141,32 @@ class NodeCommanded(Input):
 
 
 @dataclass(unsafe_hash=True, slots=True)
+class ReservationMade(Input):
+    """An operator wants nodes free in [start, end): these, or (none named) so many."""
+
+    KIND = "reservation"
+    RANK = 3
+    reservation: str
+    nodes: tuple[str, ...]
+    count: int
+    start: float
+    end: float
+    by: str
+    why: str
+
+
+@dataclass(unsafe_hash=True, slots=True)
+class ReservationWithdrawn(Input):
+    """An operator takes a reservation back."""
+
+    KIND = "reservation-withdrawn"
+    RANK = 3
+    reservation: str
+    by: str
+    why: str
+
+
+@dataclass(unsafe_hash=True, slots=True)
 class CancelRequested(Input):
     """Somebody entitled wants the job cancelled."""
 
@@ -244,7 +270,7 @@ INPUTS: Final[dict[str, type[Input]]] = {
     cls.KIND: cls
     for cls in (
         MemberStarted, MemberExited, MemberRefused, NodeReported, NodeSilent, NodeCommanded, CancelRequested, JobArrived,
-        EstimateArrived, ProgressArrived, DiagnosisArrived, ConfigChanged, Tick,
+        EstimateArrived, ProgressArrived, DiagnosisArrived, ConfigChanged, Tick, ReservationMade, ReservationWithdrawn,
     )
 }  # fmt: skip
 
@@ -271,4 +297,6 @@ def from_json(value: dict[str, Any]) -> Input:
     if cls is NodeReported:
         given["gpus"] = tuple(Gpu(**g) for g in given["gpus"])
         given["runs"] = tuple(RunSeen(**r) for r in given["runs"])
+    elif cls is ReservationMade:
+        given["nodes"] = tuple(given["nodes"])
     return cls(**given)

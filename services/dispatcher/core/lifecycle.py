@@ -7,6 +7,7 @@ from typing import Final
 
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import JobEvent, JobState, StopIntent
+from schedmate.services.dispatcher.core import reservations
 from schedmate.services.dispatcher.core.config import Budget
 from schedmate.services.dispatcher.core.decisions import Decision, Moved, Noted, Stop
 from schedmate.services.dispatcher.core.inputs import DiagnosisArrived
@@ -23,7 +24,7 @@ _SPENT_REASON: Final = {
 }
 
 
-_GIVEN_WAY: Final = {reason.value: reason for reason in (Reason.PREEMPTED, Reason.RECLAIMED)}
+_GIVEN_WAY: Final = {reason.value: reason for reason in (Reason.PREEMPTED, Reason.RECLAIMED, Reason.MAINTENANCE)}
 _LOST_REASONS: Final = {
     "refused": Reason.START_REFUSED,
     "node_lost": Reason.NODE_LOST,
@@ -122,6 +123,10 @@ def _ended_badly(state: PoolState, job: Job, emit: Emit) -> None:
 
 
 def _deadlines(state: PoolState, job: Job, emit: Emit) -> None:
+    if state.reservations and (node := reservations.gives_way(state, job)) is not None:
+        detail = f"{node} is reserved for maintenance ({reservations.about(state, node)})"
+        _stop(state, job, emit, StopIntent.REQUEUE, Reason.MAINTENANCE, detail)
+        return
     due = state.deadline(job)
     if due is not None and due <= state.at:
         if job.state is JobState.ASSIGNED:
@@ -309,6 +314,7 @@ REQUEUE_CAUSES: Final = {
     Reason.START_TIMEOUT: "launch",
     Reason.PREEMPTED: "preempted",
     Reason.RECLAIMED: "preempted",
+    Reason.MAINTENANCE: "preempted",
     Reason.NODE_LOST: "infrastructure",
     Reason.NODE_DECLARED_DEAD: "infrastructure",
     Reason.MEMBER_LOST: "infrastructure",

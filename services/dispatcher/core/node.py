@@ -35,6 +35,8 @@ class Node:
     draining: bool = False
     cordoned: str | None = None
     cordon_wanted: str | None = None
+    reserved: str | None = None  # the reservation whose maintenance it is in
+    reserved_told: bool = False  # as last decided
     strikes: tuple[str, ...] = ()
     told: tuple[bool, bool, bool, bool] = (
         False,
@@ -52,7 +54,8 @@ class Node:
     @property
     def schedulable(self) -> bool:
         """May something be started on it?"""
-        return self.alive and not (self.unreachable or self.stopping or self.draining or self.cordoned is not None)
+        held = self.unreachable or self.stopping or self.draining
+        return self.alive and not (held or self.cordoned is not None or self.reserved is not None)
 
 
 _NODE_FIELDS: Final = tuple(f.name for f in fields(Node))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, JobState
 from schedmate.services.dispatcher.core.capacity import GpuClass, Group, suits
-from schedmate.services.dispatcher.core.fitting import AT_LIMIT, FITS, NEVER, avoided, fit
+from schedmate.services.dispatcher.core.fitting import AT_LIMIT, FITS, NEVER, RESERVED, avoided, could_hold_beside, fit
 from schedmate.services.dispatcher.core.quota import borrowed, entitled, reclaimable
+from schedmate.services.dispatcher.core.reservations import closed_to, length_s
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, Node, PoolState
 from schedmate.services.dispatcher.core.victims import least
@@ -49,10 +51,9 @@ def why(state: PoolState, job: Job, *, ahead: int | None = None, with_counterfac
     verdict, groups = fit(state, job)
     if groups is not None or verdict == FITS:
         return Why(Reason.BEHIND_EARLIER_JOBS, _behind(ahead), "starts when the jobs before it have started")
-    if verdict == AT_LIMIT:
-        return _at_limit(state, job)
-    if verdict == NEVER:
-        return _never(state, job)
+    told = {AT_LIMIT: _at_limit, NEVER: _never, RESERVED: _reserved}.get(verdict)
+    if told is not None:
+        return told(state, job)
     return _no_room(state, job, ahead, with_counterfactual=with_counterfactual)
 
 
@@ -174,8 +175,9 @@ def _never(state: PoolState, job: Job) -> Why:
     held = [n for n in suitable if not n.schedulable and _usable(n, job) >= job.gpus]
     large = [n for n in suitable if _usable(n, job) >= job.gpus]
     if held and len(large) >= job.nodes:
+        maintained = all(n.reserved is not None for n in held)
         return Why(
-            Reason.HELD_BY_CORDON,
+            Reason.HELD_BY_RESERVATION if maintained else Reason.HELD_BY_CORDON,
             f"needs {_request(state, job)}; {', '.join(f'{n.name} ({_standing(n)})' for n in held[:5])} would do",
             f"starts when {held[0].name} takes jobs again",
         )
@@ -200,6 +202,8 @@ def _standing(node: Node) -> str:
         return "cordoned"
     if node.unreachable:
         return "silent"
+    if node.reserved is not None:
+        return "in maintenance"
     return "draining" if node.draining else "going away"
 
 
@@ -217,7 +221,10 @@ def _no_room(state: PoolState, job: Job, ahead: int | None, *, with_counterfactu
     if reclaims is not None:
         return reclaims
     avoid = avoided(state, job)
+    closed = closed_to(state, job)
     suitable = [g for g in state.capacity.groups() if _suits(g.gpu_class, job) and g.node not in avoid]
+    if closed and not could_hold_beside(state, job, avoid):
+        return _reserved(state, job)
     if state.milli_of(job) < WHOLE_MILLI:
         return _no_share(state, job, suitable)
     free_total = sum(len(g.free) for g in suitable)
@@ -230,13 +237,33 @@ def _no_room(state: PoolState, job: Job, ahead: int | None, *, with_counterfactu
         reason = Reason.GPUS_QUARANTINED if quarantined else Reason.INSUFFICIENT_GPUS
         seen = f"the largest free is {len(largest.free)} on {largest.node}"
     detail = f"needs {_request(state, job)}; {seen}{_borrows(state, job)}"
-    if avoid:
-        detail += f"; it keeps away from {', '.join(sorted(avoid))}, where it failed"
+    if avoid - closed:
+        detail += f"; it keeps away from {', '.join(sorted(avoid - closed))}, where it failed"
     if ahead:
         detail += f"; {ahead} earlier job{'s' if ahead != 1 else ''} wait{'s' if ahead == 1 else ''} too"
     if not with_counterfactual:
         return Why(reason, detail)
     return _counterfactual(state, job, Why(reason, detail))
+
+
+def _reserved(state: PoolState, job: Job) -> Why:
+    """It would fit, but for nodes that are wanted free before it is expected to have ended."""
+    closed = closed_to(state, job)
+    one = min(
+        (r for r in state.reservations.values() if r.end > state.at and closed.intersection(r.nodes)),
+        key=lambda r: (r.start, r.id),
+    )
+    length = length_s(job)
+    known = f"the job may run for {length:.0f} s" if length is not None else "nobody knows how long the job runs"
+    names = ", ".join(sorted(closed.intersection(one.nodes))[:5])
+    begins = datetime.fromtimestamp(one.start, tz=UTC)
+    detail = (
+        f"needs {_request(state, job)}; {names} {'is' if len(one.nodes) == 1 else 'are'} reserved for maintenance from "
+        f"{begins:%Y-%m-%d %H:%M:%S} UTC on, and {known}"
+    )
+    left = max(int(one.start - state.at), 0)
+    told = f"starts now with a time limit of at most {left} s, else when the maintenance has ended"
+    return Why(Reason.HELD_BY_RESERVATION, detail, told, expected_at=one.end)
 
 
 def _no_share(state: PoolState, job: Job, suitable: list[Group]) -> Why:

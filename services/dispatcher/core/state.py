@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, JobState
+from schedmate.services.dispatcher.core import reservations
 from schedmate.services.dispatcher.core.ageing import Ageing
 from schedmate.services.dispatcher.core.capacity import Capacity
 from schedmate.services.dispatcher.core.config import PoolConfig
@@ -27,6 +28,7 @@ from schedmate.services.dispatcher.core.job import (
 )
 from schedmate.services.dispatcher.core.node import Node, node_from_json, node_to_json
 from schedmate.services.dispatcher.core.queue import Key, Kind, WaitingQueue
+from schedmate.services.dispatcher.core.reservations import Reservation
 from schedmate.services.dispatcher.core.ripening import Ripening
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.topology import Topology
@@ -69,6 +71,7 @@ class PoolState:
         self.demand: dict[Request, int] = {}  # how many jobs have asked for what (core/fragmentation.py)
         self.round_at: float | None = None  # when a policy of rounds decides next
         self.trust: dict[str, Trust] = {}  # how far each source of advice is believed
+        self.reservations: dict[str, Reservation] = {}  # of nodes for maintenance
         self.oldest: list[
             tuple[float, int, str]
         ] = []  # waiting jobs by when they came to wait, where advice may move them
@@ -169,7 +172,8 @@ class PoolState:
             quotas = bool(self.config.tenant_quota)
             limited = job.tenant if quotas or self.config.tenant_limit(job.tenant) is not None else None
             resumable = job.resumable if quotas else None
-        apart = (self.milli_of(job), job.inference, job.within, resumable)
+        held = reservations.kind_of(job) if self.reservations else None
+        apart = (self.milli_of(job), job.inference, job.within, resumable, held)
         return (job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib, limited, job.avoid, apart)
 
     def milli_of(self, job: Job) -> int:
@@ -317,6 +321,8 @@ class PoolState:
             due = self.round_at if due is None else min(due, self.round_at)
         if self.ripening and len(self.queue) and (ripe := self.ripening.next_at(self)) is not None:
             due = ripe if due is None else min(due, ripe)
+        if self.reservations and (turns := reservations.next_turn(self)) is not None:
+            due = turns if due is None else min(due, turns)
         if self.config.ageing_s and (rises := self.ageing.next_at(self)) is not None:
             due = rises if due is None else min(due, rises)
         return due
@@ -405,6 +411,7 @@ class PoolState:
             "early": {k: [input_to_json(i) for i in v] for k, v in self.early.items()},
             "cancels": dict(self.cancels),
             "round_at": self.round_at,
+            "reservations": [one.to_json() for one in self.reservations.values()],
             "trust": {basis: known.to_json() for basis, known in self.trust.items()},
             "demand": [[*request, jobs] for request, jobs in self.demand.items()],
             "arrivals": self.arrivals,
@@ -421,6 +428,7 @@ class PoolState:
         state.early = {k: [input_from_json(i) for i in v] for k, v in value["early"].items()}
         state.early_count = sum(len(v) for v in state.early.values())
         state.round_at = value.get("round_at")
+        state.reservations = {one[0]: Reservation.from_json(one) for one in value.get("reservations", [])}
         state.trust = {basis: Trust.from_json(known) for basis, known in value.get("trust", {}).items()}
         state.demand = {(gpus, milli, kind): jobs for gpus, milli, kind, jobs in value.get("demand", [])}
         state.arrivals, state.joins = value["arrivals"], value["joins"]

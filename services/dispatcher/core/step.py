@@ -13,6 +13,7 @@ from schedmate.services.dispatcher.core.decisions import Decision, NodeMarked, P
 from schedmate.services.dispatcher.core.fold import fold
 from schedmate.services.dispatcher.core.inputs import FoldError, Input
 from schedmate.services.dispatcher.core.lifecycle import Emit, advance
+from schedmate.services.dispatcher.core.reservations import about, turn
 from schedmate.services.dispatcher.core.schedule import schedule
 from schedmate.services.dispatcher.core.state import PoolState
 
@@ -80,6 +81,8 @@ def begin(state: PoolState, at: float) -> None:
     state.before.clear()
     if state.ripening and state.ripening.take_due(state):
         state.queue.changed = True
+    if state.reservations:
+        turn(state)
 
 
 def recover(
@@ -173,6 +176,8 @@ def _mark_nodes(state: PoolState, emit: Emit) -> None:
             emit(NodeMarked(name, "uncordoned"))
         if node.draining and not draining:
             emit(NodeMarked(name, "drained"))
+        if (node.reserved is not None) != node.reserved_told:
+            emit(NodeMarked(name, "unreserved" if node.reserved is None else "reserved", about(state, name)))
         if alive and not node.alive:
             emit(NodeMarked(name, "lost"))
         elif node.unreachable and not unreachable:
