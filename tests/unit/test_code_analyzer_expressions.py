@@ -346,3 +346,26 @@ def test_a_launcher_hands_the_programs_words_on(command):
     field = found.fields.get("epochs")
     assert field is not None
     assert field.value == 9
+
+
+def test_a_program_that_runs_alone_takes_the_default_of_the_launchers_variables():
+    program = (
+        "import os, torch, torchvision\nfrom torch.utils.data import DataLoader, DistributedSampler\n"
+        "world = int(os.environ.get('WORLD_SIZE', 1))\nrows = torchvision.datasets.CIFAR10('/d', train=True)\n"
+        "loader = DataLoader(rows, batch_size=256 // world, sampler=DistributedSampler(rows) if world > 1 else None)\n"
+        "for epoch in range(7):\n    for batch in loader:\n        pass\n"
+    )
+    for command, steps in (("python t.py", 7 * 196), ("torchrun --nproc_per_node=2 t.py", 7 * 196)):
+        found = analyze(Subject(command=tuple(command.split())), bounded({"t.py": program.encode()}))
+        assert found.fields["total_steps"].value == steps
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(7, 1372), (49, 9604), (5, 980)])
+def test_the_steps_of_one_epoch_are_no_total_even_where_the_epochs_divide_them(epochs, steps):
+    program = (
+        "import torch, torchvision\nfrom torch.utils.data import DataLoader\n"
+        "loader = DataLoader(torchvision.datasets.CIFAR10('/d', train=True), batch_size=256)\n"
+        f"for epoch in range({epochs}):\n    for step, batch in enumerate(loader):\n        pass\n"
+    )
+    found = analyze(Subject(command=("python", "t.py")), bounded({"t.py": program.encode()}))
+    assert found.fields["total_steps"].value == steps

@@ -137,9 +137,10 @@ def _get(machine: Expressions, of: V, data: Record, args: list[V], kwargs: dict[
     if data.kind == "environ":
         known_elsewhere = isinstance(key.data, str) and key.data.startswith(("SLURM_", "OMPI_", "PBS_"))
         if known_elsewhere or key.data in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+            alone = not machine.world.known or machine.world.data == 1  # nobody sets them for a single process
             return (
                 default
-                if default.data is not None and not machine.world.known
+                if default.data is not None and alone
                 else V(UNKNOWN, of.place, role=WORLD if "SIZE" in str(key.data) else None)
             )
         return default.at(of.place)

@@ -377,7 +377,8 @@ class _Sizes:
             s for s in self.facts.of("max_steps") if s.value.basis is Basis.COMPUTED and as_number(s.data) and s.certain
         ]
         loop = self._loop(_STEP)
-        if loop is not None and loop.basis is Basis.COMPUTED and self._products(loop):
+        alone = self._loop(_EPOCH) is None  # inside a loop over epochs, a loop over steps counts those of one
+        if loop is not None and alone and loop.basis is Basis.COMPUTED and self._products(loop):
             return Found(loop.value, loop.place, Basis.COMPUTED)
         total = next((s for s in self.facts.settings if re.fullmatch(r"(.*\.)?(total|total_steps|num_training_steps|max_train_steps|t_total|t_max)", s.path.lower()) and s.certain and as_number(s.data) and s.value.basis is Basis.COMPUTED), None)  # fmt: skip
         if total is not None and epochs is not None:
