@@ -30,7 +30,7 @@ from schedmate.simulator.faults import Faults, Outages
 from schedmate.simulator.integrals import Integrals
 from schedmate.simulator.outcome import Advisor, Costs, Outcome
 from schedmate.simulator.pools import Pool, leaf_nodes, report_of, simulated
-from schedmate.simulator.trace import TraceJob
+from schedmate.simulator.trace import Pace, TraceJob
 
 __all__ = ("Advisor", "Costs", "Outcome", "Simulation", "SimulationError", "simulated")
 
@@ -255,24 +255,27 @@ class Simulation:
     def _arrive(self, pool: Pool, number: int) -> None:
         job = self._jobs[number]
         if job.asks:
-            pool.inputs += job.asks
-            return
+            pool.inputs += job.asks if self._advisor is None else job.asks[:1]
+        else:
+            pool.inputs.append(self._request(pool, job))
+        if self._advisor is not None:
+            estimate = self._advisor.estimate_s(number, pool.name)
+            if estimate is not None:
+                pool.inputs.append(EstimateArrived(job.id, 1, None, estimate, None, self._advisor.basis))
+
+    @staticmethod
+    def _request(pool: Pool, job: TraceJob) -> JobArrived:
+        """Return what the pool is told of a job: one node where one is large enough, else whole nodes, else as few as hold it."""
         gpus, nodes = job.gpus, 1
         if gpus > pool.node_gpus:
             nodes, rest = divmod(gpus, pool.node_gpus)
             gpus = pool.node_gpus
             if rest or not pool.uniform:
                 gpus, nodes = job.gpus, 0
-        pool.inputs.append(
-            JobArrived(
-                job.id, job.tenant, job.tenant, 1, gpus, nodes, "|".join(job.gpu_types) or None, 0, None, 0,
-                job.submit_s, "", None, resumable=True, gpu_milli=job.share_milli, inference=job.inference,
-            )
+        return JobArrived(
+            job.id, job.tenant, job.tenant, 1, gpus, nodes, "|".join(job.gpu_types) or None, 0, None, 0,
+            job.submit_s, "", None, resumable=True, gpu_milli=job.share_milli, inference=job.inference,
         )  # fmt: skip
-        if self._advisor is not None:
-            estimate = self._advisor.estimate_s(number, pool.name)
-            if estimate is not None:
-                pool.inputs.append(EstimateArrived(job.id, 1, None, estimate, None, self._advisor.basis))
 
     def _start(self, pool: Pool, placed: Placed, now: float) -> None:
         number = self._number[placed.job]
@@ -297,7 +300,9 @@ class Simulation:
                 raise SimulationError(f"node {name} is over-allocated at {now}")
             used[name] = after
             change(before, after, pool.gpus_of[name])
-        ends = now + self._left[number]
+        pace, ends = self._jobs[number].pace, now + self._left[number]
+        if pace is not None:
+            ends = now + pace.start_s + self._left[number] * pace.slowdown([len(seat.gpus) for seat in placed.seats])
         self._runs[number] = _Run(placed, now, ends)
         heappush(self._ends, (ends, number))
 
@@ -336,11 +341,22 @@ class Simulation:
     def _charge(self, number: int, ran_s: float) -> float:
         """A run has ended before its time: return the GPU seconds that it costs."""
         job, costs = self._jobs[number], self._costs
+        if job.pace is not None:
+            return self._charge_paced(number, job.pace, ran_s)
         lost = ran_s % costs.checkpoint_s if costs.checkpoint_s > 0 else 0.0
         self._left[number] += lost - ran_s + costs.restart(job.gpus)
         charged = (lost + costs.restart(job.gpus)) * job.gpus
         self.outcome.lost_gpu_s += charged
         return charged
+
+    def _charge_paced(self, number: int, pace: Pace, ran_s: float) -> float:
+        """The same of a job whose run time follows its placement: it keeps what it has done, and its next start costs what every one does."""
+        gpus = self._jobs[number].gpus
+        worked_s = max(ran_s - pace.start_s, 0.0)
+        slowdown = pace.slowdown([len(seat.gpus) for seat in self._runs[number].placed.seats])
+        self._left[number] = max(self._left[number] - worked_s / slowdown, 0.0)
+        self.outcome.lost_gpu_s += pace.start_s * gpus
+        return pace.start_s * gpus
 
     def _lose(self, pool: Pool, node: str, now: float) -> None:
         """The node is gone with all that ran on it; what is left of its gangs ends when the pool says so."""

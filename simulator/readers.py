@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from schedmate.simulator.pai import TABLES, rows_of_table, table_of, tasks_reader
-from schedmate.simulator.pollux import pollux_jobs
+from schedmate.simulator.pollux import POLLUX_SETTINGS, pollux_jobs
 from schedmate.simulator.recorded import read_log, recording_of
 from schedmate.simulator.rows import Row, header_of, rows_of
 from schedmate.simulator.trace import Trace, TraceError, TraceJob
@@ -51,7 +51,7 @@ def read_trace(path: Path) -> Trace:
     header = header_of(path)
     if set(header) >= _POLLUX:
         jobs = pollux_jobs(path, rows_of(path))
-        return _dated(path, "pollux", ((job, None) for job in jobs), {})
+        return replace(_dated(path, "pollux", ((job, None) for job in jobs), {}), settings=dict(POLLUX_SETTINGS))
     if (table := table_of(header)) is not None:
         return _pai(path, table)
     kind = next((k for k in KINDS if k.needs <= set(header)), None)

@@ -77,6 +77,8 @@ def outcome_of(
     source = advisor(setting.advice, trace, setting.seed, one_pool=cluster.one_pool)
     raw = is_raw(setting.advice) and not setting.weighed
     given = setting.config.to_json() | {"advice": "raw" if raw else "weighed"}
+    plain = PoolConfig().to_json()
+    given |= {name: value for name, value in trace.settings.items() if given[name] == plain[name]}  # unless it was said
     log = setting.log.open("w", encoding="utf-8") if setting.log is not None else None
     try:
         began = process_time()

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import inf
+from typing import Any, Protocol
 
 from schedmate.services.dispatcher.core.inputs import Input
+
+
+class Pace(Protocol):
+    """How long a job runs where it is placed."""
+
+    @property
+    def start_s(self) -> float:
+        """What every start costs, the first one too."""
+        ...
+
+    def slowdown(self, shape: Sequence[int]) -> float:
+        """Return the run time with so many GPUs on each node over the job's `duration_s`."""
+        ...
 
 
 class TraceError(ValueError):
@@ -33,6 +47,7 @@ class TraceJob:
     gpu_milli: int = 1000
     gpu_types: tuple[str, ...] = ()
     inference: bool = False
+    pace: Pace | None = None  # where the run time follows the placement
     asks: tuple[Input, ...] = ()  # out of a pool's log: what the pool was told of it as it arrived, taken as it is
 
     @property
@@ -50,6 +65,7 @@ class Trace:
     jobs: tuple[TraceJob, ...]
     columns: dict[str, list[str]] = field(default_factory=dict)
     skipped: int = 0  # rows that are no GPU job: CPU only, never started, a step of a job
+    settings: dict[str, Any] = field(default_factory=dict)  # a pool's settings that the trace was published with
 
     def keep(self, wanted: Callable[[TraceJob], bool]) -> Trace:
         """Return the trace with the jobs that are wanted."""

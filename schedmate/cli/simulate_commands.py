@@ -50,7 +50,6 @@ def simulate(
     nodes_file: Annotated[Path | None, typer.Option(help="A list of unequal nodes: node,gpus[,gpu_type][,pool][,rack][,spine].")] = None,
     nodes_per_rack: Annotated[int | None, typer.Option(min=1, help="A declared topology: racks of so many nodes.")] = None,
     racks_per_spine: Annotated[int | None, typer.Option(min=1, help="And spines over so many racks.")] = None,
-    inference_zone: Annotated[str, typer.Option(help="Nodes, racks and spines that `kant-spread` keeps for inference.")] = "",
     start: Annotated[str | None, typer.Option("--from", help="First day of submission, cluster local time.")] = None,
     end: Annotated[str | None, typer.Option("--to", help="First day that is left out.")] = None,
     stay: Annotated[bool, typer.Option(help="No job leaves: the cluster fills until nothing more fits (allocated_max).")] = False,
@@ -86,7 +85,7 @@ def simulate(
     cluster = _racked(cluster, nodes_per_rack, racks_per_spine)
     jobs = usable(jobs.staying() if stay else jobs, cluster)
     faults = _faults(failures, mtbf_h, mttr_h, seed, cluster)
-    config = _config([f"inference_zone={inference_zone}", *(pool_settings or [])])
+    config = _config(pool_settings or [])
     combinations = list(product(names, sources))
     settings = [
         Setting(

@@ -268,3 +268,35 @@ def test_without_a_zone_training_goes_anywhere() -> None:
     p = racked({"a": 1}, policy="kant-spread")
     p.running("t", gpus=8)
     assert racks_of(p, "t") == {"a"}
+
+
+# --- a pool's own placer ---
+
+
+def test_a_pool_may_name_another_placer_and_change_it() -> None:
+    p = racked({"a": 3}, placer="freest")
+    p.running("one", gpus=2)
+    p.running("two", gpus=2)
+    assert {p.seats(j)[0][0] for j in ("one", "two")} == {"a-1", "a-2"}
+    p.running("gang", gpus=2, nodes=2)
+    assert [node for node, _ in p.seats("gang")] == ["a-3", "a-1"]
+    p.running("packed", gpus=13, nodes=0)
+    assert [(node, len(gpus)) for node, gpus in p.seats("packed")] == [("a-2", 6), ("a-3", 6), ("a-1", 1)]
+    p.step(i.ConfigChanged(p.state.config.to_json() | {"placer": ""}))
+    p.running("three", gpus=1)
+    assert p.seats("three")[0][0] == "a-1"
+    check(p.state)
+
+
+def test_a_placer_that_nobody_knows_is_refused() -> None:
+    p = racked({"a": 1})
+    done = p.step(i.ConfigChanged(p.state.config.to_json() | {"placer": "luckiest"}))
+    assert "no placer is called 'luckiest'" in done.refused[0]
+
+
+def test_the_freest_nodes_of_one_rack_where_a_gang_must_share_it() -> None:
+    p = racked({"a": 2, "b": 2}, placer="freest")
+    p.running("gang", gpus=8, nodes=2, within="rack")
+    assert len(racks_of(p, "gang")) == 1
+    p.step(arrived("wide", gpus=8, nodes=3))
+    assert p.state_of("wide") == "QUEUED"

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from typing import Any, Final, Self
 
+from schedmate.services.dispatcher.core.placement import PLACERS
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -64,6 +66,8 @@ class PoolConfig:
     advice_ratio_max: float = 10_000.0  # no estimate counts for more than so many times more, or less, than none
     advice_wait_max_s: float = 14 * 86_400.0  # whoever has waited so long goes first, whatever advice says
     gpu_sharing: bool = False  # may a job hold a part of a GPU? Without, one that asks for a part gets a whole one
+    placer: str = ""  # the name of a placer (core/placement.py) that stands in for the policy's own
+    level_gpu_s: float = 0.0  # attained GPU time above which `tiresias` ranks a job lower; 0: the policy's own
     inference_zone: str = ""  # the nodes, racks and spines (with commas) that `kant-spread` keeps for inference
     early_max: int = 10_000  # events held for jobs not seen yet
     decisions_max: int = 2_000  # decisions and seats: a step stops there and goes on in the next one
@@ -118,6 +122,8 @@ class PoolConfig:
         for name, choices in _CHOICES.items():
             if getattr(made, name) not in choices:
                 raise TypeError(f"pool setting {name} is one of {', '.join(choices)}, not {getattr(made, name)!r}")
+        if made.placer and made.placer not in PLACERS:
+            raise TypeError(f"no placer is called {made.placer!r}; there are {', '.join(PLACERS)}")
         for f in fields(Budget):
             for name in ("infrastructure", "launch", "preempted"):
                 _check(f"{name}.{f.name}", getattr(getattr(made, name), f.name), 0.0 if f.name.endswith("_s") else 0)

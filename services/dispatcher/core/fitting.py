@@ -22,10 +22,10 @@ def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
     if job.gpus_total > capacity.free_gpus:
         return (NO_ROOM if could_hold(state, job) else NEVER), None
     avoid = avoided(state, job)
-    groups = state.policy.placer.place(state, job, avoid)
+    groups = state.placer.place(state, job, avoid)
     if groups is not None:
         return FITS, groups
-    if state.reservations and state.policy.placer.place(state, job, _shunned(state, job, frozenset())) is not None:
+    if state.reservations and state.placer.place(state, job, _shunned(state, job, frozenset())) is not None:
         return RESERVED, None
     return (NO_ROOM if could_hold(state, job) else NEVER), None
 
@@ -35,7 +35,7 @@ def place_avoiding(state: PoolState, job: Job, reserved: frozenset[str]) -> list
     avoid = avoided(state, job) | reserved
     if state.milli_of(job) < WHOLE_MILLI:
         return state.policy.share_placer.place_share(state, job, state.milli_of(job), avoid)
-    return state.policy.placer.place(state, job, avoid)
+    return state.placer.place(state, job, avoid)
 
 
 def at_limit(state: PoolState, job: Job) -> bool:
@@ -65,7 +65,7 @@ def avoided(state: PoolState, job: Job) -> frozenset[str]:
 
 
 def _shunned(state: PoolState, job: Job, closed: frozenset[str]) -> frozenset[str]:
-    kept = state.policy.placer.avoids(state, job)
+    kept = state.placer.avoids(state, job)
     if not (job.avoid or kept):
         return kept
     failed = frozenset(job.avoid)

@@ -58,6 +58,50 @@ class BestFit:
         return place_gang(state, job, avoid)
 
 
+class Freest(BestFit):
+    """Each member goes to the node with the most free GPUs, the first in order on a tie; a packed job takes the freest nodes, torn if need be.
+
+    So Pollux's artifact (OSDI'21) places under Tiresias: it fails only where there are too few GPUs, at the price of the network.
+    """
+
+    def place(self, state: PoolState, job: Job, avoid: frozenset[str]) -> list[Group] | None:
+        """Return one group a member, or None."""
+        if job.within is not None:
+            return place_gang(state, job, avoid)
+        capacity = state.capacity
+        classes = capacity.classes_for(job.gpu_type, job.gpu_memory_mib)
+        for kind in sorted({c[0] for c in classes}):
+            found = [
+                group
+                for gpu_class in classes
+                if gpu_class[0] == kind
+                for group in capacity.groups_with(gpu_class, job.gpus if job.nodes else 1)
+                if group.node not in avoid
+            ]
+            found.sort(key=lambda g: (-len(g.free), g.order))
+            chosen = _freest_enough(found, job)
+            if chosen is not None:
+                return chosen
+        return None
+
+
+def _freest_enough(groups: list[Group], job: Job) -> list[Group] | None:
+    chosen: dict[str, Group] = {}
+    left = job.gpus
+    for group in groups:
+        if group.node in chosen:
+            continue
+        chosen[group.node] = group
+        left -= len(group.free)
+        if len(chosen) == job.nodes or (job.nodes == 0 and left <= 0):
+            return list(chosen.values())
+    return None
+
+
+PLACERS: Final[dict[str, Placer]] = {"best-fit": BestFit(), "freest": Freest()}
+"""What a pool's setting `placer` may name; a policy's own placer needs no name."""
+
+
 def place_gang(state: PoolState, job: Job, avoid: frozenset[str]) -> list[Group] | None:
     """Return a group on each of so many nodes of one GPU type, in order; None when there are not enough."""
     classes = state.capacity.classes_for(job.gpu_type, job.gpu_memory_mib)

@@ -87,4 +87,4 @@ class BestFitShare:
                     break
         if best is not None:
             return [capacity.group(best[1])]
-        return state.policy.placer.place(state, job, avoid)
+        return state.placer.place(state, job, avoid)

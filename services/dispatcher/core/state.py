@@ -27,6 +27,7 @@ from schedmate.services.dispatcher.core.job import (
     job_to_json,
 )
 from schedmate.services.dispatcher.core.node import Node, node_from_json, node_to_json
+from schedmate.services.dispatcher.core.placement import PLACERS, Placer
 from schedmate.services.dispatcher.core.queue import Key, Kind, WaitingQueue
 from schedmate.services.dispatcher.core.reservations import Reservation
 from schedmate.services.dispatcher.core.ripening import Ripening
@@ -106,6 +107,7 @@ class PoolState:
         """Take these settings and this policy, and what is asked of them at every step."""
         self.config = config
         self.policy = policy
+        self.placer: Placer = PLACERS.get(config.placer, policy.placer)
         self.bounds_wait = policy.uses_estimates and config.advice != "raw"
         """Does the pool bound how long a job may wait because of advice?"""
         self.limits_tenants = bool(config.tenant_gpus or config.tenant_quota) or config.tenant_gpus_max is not None
@@ -234,7 +236,7 @@ class PoolState:
                 job.id not in self.rank_of or self.config.ageing_s
             ):  # the rank of a job that runs is not that of its wait
                 self.rank(job, self.policy.key(job, self))
-            level = self.policy.level_gpu_s
+            level = self.level_gpu_s
             if level is not None and job.served_s * job.gpus_total <= level:
                 heappush(self.crossings, (job.since + level / job.gpus_total - job.served_s, job.id, job.attempt))
 
@@ -272,9 +274,15 @@ class PoolState:
             heappop(self.crossings)
         return None
 
+    @property
+    def level_gpu_s(self) -> float | None:
+        """The attained GPU time above which a job is of the second level, where the policy has levels."""
+        own = self.policy.level_gpu_s
+        return own if own is None else self.config.level_gpu_s or own
+
     def cross_levels(self) -> None:
         """Whoever has had more than its first level gives stands in the second one."""
-        level = self.policy.level_gpu_s
+        level = self.level_gpu_s
         while (at := self.next_crossing()) is not None and at < self.at:
             job = self.jobs[heappop(self.crossings)[1]]
             assert level is not None

@@ -19,8 +19,9 @@ class Tiresias(Fifo):
     rounds_s: float | None = 60.0
     level_gpu_s: float | None = 18_000.0
 
-    def key(self, job: Job, state: PoolState) -> Key:  # noqa: ARG002 - the protocol's signature
+    def key(self, job: Job, state: PoolState) -> Key:
         """Priority class, then the level of attained service, then submission."""
-        assert self.level_gpu_s is not None
-        level = 1 if job.served_s * job.gpus_total > self.level_gpu_s else 0
+        split = state.level_gpu_s
+        assert split is not None
+        level = 1 if job.served_s * job.gpus_total > split else 0
         return (-job.priority, level, job.submitted_at, job.order)
