@@ -52,13 +52,18 @@ class Ground:
 
 
 POOLS: Final = "published-summaries/philly_vc.csv"
+POLLUX_WORKLOADS: Final = range(1, 7)
 _OCTOBER: Final = "philly-2017/philly_2017_aug-oct.csv"
 _WEEK: Final = "philly-week-peer/philly_week_20171001.csv"
 _DAYS: Final = ("2017-10-01", "2017-11-01")
 
 GROUNDS: Final = (
     Ground("tiresias-60", "Tiresias' 60 jobs, 4 nodes x 4 GPUs", "tiresias-60/60_job.csv", nodes_file="tiresias-60/n4g4.csv", full=False),
-    Ground("pollux-6", "Pollux' workload 6, 16 nodes x 4 GPUs", "pollux-osdi21/workload-6.csv", nodes=16, gpus_per_node=4, full=False),
+    *(
+        Ground(f"pollux-{n}", f"Pollux' workload {n}, 16 nodes x 4 GPUs", f"pollux-osdi21/workload-{n}.csv", nodes=16, gpus_per_node=4,
+               full=False)
+        for n in POLLUX_WORKLOADS
+    ),
     Ground("muri-3", "Muri's trace 3, 8 nodes x 8 GPUs", "muri-sigcomm22/trace3.csv", nodes=8, full=False),
     Ground("week-54", "the peer week, 54 nodes x 8 GPUs", _WEEK, nodes=54),
     Ground("week-72", "the peer week, 72 nodes x 8 GPUs", _WEEK, nodes=72),
@@ -72,7 +77,7 @@ BY_NAME: Final = {ground.name: ground for ground in GROUNDS}
 
 _PEERS_ONLY: Final = {
     "tiresias-60": (("fifo", "none"), ("tiresias", "none")),
-    "pollux-6": (("tiresias", "none"),),
+    **{f"pollux-{n}": (("tiresias", "none"),) for n in POLLUX_WORKLOADS},
     "muri-3": (("srtf", "oracle"), ("tiresias", "none")),
 }
 

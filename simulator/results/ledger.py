@@ -27,7 +27,9 @@ WITNESSES: Final = ("week-54", "week-72")
 _ADVICE_THERE: Final = {NOISE_OF_OCTOBER: "column:pred_noise_s"}
 QUANTILES: Final = 101
 DAY_S: Final = 86_400.0
-_DECIDES: Final = ("advice", "cluster", "draws", "engine", "measures", "pollux", "readers", "runs", "trace")
+_SHOW: Final = frozenset(
+    {"bounds", "curves", "generate", "plots", "recorded"}
+)  # modules that change no figure of a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,9 @@ class Line:
 def code_version() -> str:
     """Return a short sum over the modules that decide what a run comes to: the dispatcher's core, the event loop, advice, readers."""
     files = sorted(Path(core_step.__file__).parent.rglob("*.py"))
-    files += [Path(folder, f"{name}.py") for folder in simulator.__path__ for name in _DECIDES]
+    files += [
+        file for folder in simulator.__path__ for file in sorted(Path(folder).glob("*.py")) if file.stem not in _SHOW
+    ]
     total = sha256()
     for file in files:
         total.update(file.name.encode())

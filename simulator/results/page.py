@@ -15,6 +15,9 @@ from schedmate.simulator.results.tables import number, seconds, table
 from schedmate.simulator.results.worth import best_without, by_advice, title_of
 
 _FIGURES = ("avg_jct_s", "avg_wait_s", "p50_jct_s", "p99_jct_s", "p999_wait_s", "makespan_s", "preemptions", "lost_gpu_h", "gar", "sor", "gfr", "jtted", "ftf")  # fmt: skip
+_SHOWN = sorted(
+    (ground for ground in GROUNDS if ground.full), key=lambda ground: ground.factor is None
+)  # October first
 _HEAD = """# Results
 
 Written by `make results` (`benchmarks/results.py`), every figure and sentence from the runs; nothing on this page is written by hand. `SCHEDMATE_TRACES` names the folder of the traces
@@ -27,7 +30,7 @@ def write_page(out: Path, used: Mapping[str, Line], code: str, folder: Path) -> 
     """Write the page and its pictures, of the runs that hold for this code."""
     pictures = draw_pictures(out.parent / "pictures", used)
     parts = [_HEAD, _state(used, code), *_findings(used), _peers(used)]
-    for ground in sorted((g for g in GROUNDS if g.full), key=lambda g: g.name != "october-0.75"):
+    for ground in _SHOWN:
         parts += _ground(ground, used, folder, pictures)
     parts += [robustness_section(out.parents[1] / "results" / "robustness.jsonl"), _missing(used)]
     out.write_text("\n".join(part.strip("\n") + "\n" for part in parts if part), "utf-8")
@@ -47,10 +50,10 @@ def _state(used: Mapping[str, Line], code: str) -> str:
 def _findings(used: Mapping[str, Line]) -> Iterator[str]:
     """What the figures say, one paragraph a ground."""
     yield "## What they say\n"
-    for ground in GROUNDS:
+    for ground in _SHOWN:
         lines = by_advice(used, ground.name)
         base = best_without(lines)
-        if not ground.full or base is None:
+        if base is None:
             continue
         fifo, best = lines.get(("fifo", "none")), base.figures["avg_jct_s"]
         said = f"**{ground.title[0].upper()}{ground.title[1:]}.** The best policy without advice is {title_of(base.case)}: {seconds(best)} s on average"

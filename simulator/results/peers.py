@@ -60,7 +60,12 @@ PEERS: Final = (
     Peer(_CHECK, Case("october-0.5", "qssf", NOISE_OF_OCTOBER), 51_904.5, _EXACT),
     Peer("Tiresias' simulator", Case("tiresias-60", "fifo", "none"), 219.18, None, None, "the peer takes the first node that fits, ours the one that fits best; by the peer's rule ours is 219.18 ([first fit](simulator.md#your-own-policy))"),
     Peer("Tiresias' simulator", Case("tiresias-60", "tiresias", "none"), 190.68, None, None, "jobs of two minutes: ours decides every 60 s, the peer at every event"),
-    Peer("Pollux' simulator", Case("pollux-6", "tiresias", "none"), 3_469.69, 0.05, 49),
+    *(
+        Peer("Pollux' simulator", Case(f"pollux-{n}", "tiresias", "none"), jct_s, 0.02, cpu_s, "[how the profiles are read](pollux.md)")
+        for n, jct_s, cpu_s in (
+            (1, 2_473.65, None), (2, 5_144.96, None), (3, 3_876.26, None), (4, 3_280.26, None), (5, 3_501.01, None), (6, 3_469.69, 49),
+        )
+    ),
     Peer("Muri's simulator", Case("muri-3", "srtf", "oracle"), 193_082, None, 2.6, "other rules of placement and restart"),
     Peer("Muri's simulator", Case("muri-3", "tiresias", "none"), 347_213, None, 3.1, "other queues, rules of placement and restart; overload"),
 )  # fmt: skip

@@ -46,7 +46,7 @@ def _true_times(found: Sequence[Worth]) -> str:
     behind = [f"`{w.line.case.policy}`" for w in oracles if w.gained_s.value <= 0]
     said = f"True run times gain {_seconds(best.gained_s)} over it at best ({title_of(best.line.case)})."
     if behind:
-        said += f" {_and(behind)} {'are' if len(behind) > 1 else 'is'} behind it even with true run times: no advice makes {'them' if len(behind) > 1 else 'it'} worth having here."
+        said += f" {_and(behind)} {'are' if len(behind) > 1 else 'is'} behind it even with true run times."
     return said
 
 

@@ -11,7 +11,7 @@ class Tiresias(Fifo):
     """Two queues by attained GPU time, the first up to 18,000 GPU seconds; within each, first in, first out; decided every 60 s.
 
     Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI'19, section 3.2 (2D-LAS, discretised), with the
-    threshold and the rounds of the simulators of Pollux (OSDI'21) and Lucid (ASPLOS'23). Uses no estimate.
+    threshold and the rounds of the simulator of Lucid (ASPLOS'23). Uses no estimate.
     """
 
     name = "tiresias"
