@@ -11,7 +11,8 @@ from typing import Any, Final
 from schedmate.schemas.events import WORKLOAD_FIELDS, WorkloadField
 from schedmate.schemas.job import JobSpec
 from schedmate.services.code_analyzer.resolve.facts import Found
-from schedmate.services.code_analyzer.resolve.job import Start, resolve
+from schedmate.services.code_analyzer.resolve.job import resolve
+from schedmate.services.code_analyzer.resolve.starting import Start
 from schedmate.services.code_analyzer.resolve.units import Units
 from schedmate.services.code_analyzer.source import Tree
 

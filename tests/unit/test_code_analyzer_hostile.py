@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import tarfile
 import time
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
@@ -51,9 +54,9 @@ def look(files, command="python train.py --config c.yaml", **given):
     ],
 )  # fmt: skip
 def test_what_is_hostile_ends_with_what_could_be_read_and_why_not_more(files, command, reason):
-    started = time.perf_counter()
+    started = time.process_time()
     found = look(files, command)
-    assert time.perf_counter() - started < 30  # many times what it takes: coverage slows it down
+    assert time.process_time() - started < 5
     if reason is not None:
         assert reason in (found.partial_because or ""), found.partial_because
 
@@ -98,17 +101,35 @@ def repository(files):
     return out
 
 
-def test_a_thousand_files_take_less_than_two_seconds_and_bounded_memory():
-    tree = bounded(repository(1000))
+TIMED = """
+import sys, time
+sys.path.insert(0, {folder!r})
+from test_code_analyzer_hostile import look_at_a_thousand
+started = time.process_time()
+look_at_a_thousand()
+print(time.process_time() - started)
+"""
+
+
+def look_at_a_thousand():
+    found = analyze(Subject(command=("python", "train.py")), bounded(repository(1000)))
+    assert found.fields["epochs"].value == 3
+
+
+def test_a_thousand_files_take_less_than_two_seconds():
+    """In a process of its own: what measures coverage here is not what is timed."""
+    program = TIMED.format(folder=str(Path(__file__).parent))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=True)
+    print(done.stdout)
+    assert float(done.stdout) < 2
+
+
+def test_a_thousand_files_take_bounded_memory():
     tracemalloc.start()
-    started = time.process_time()
-    found = analyze(Subject(command=("python", "train.py")), tree)
-    took = time.process_time() - started
+    look_at_a_thousand()
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    print(f"{took:.2f} s, {most >> 20} MiB")
-    assert found.fields["epochs"].value == 3
-    assert took < 6  # 0.5 s as it is; traced memory and coverage slow it down
+    print(f"{most >> 20} MiB")
     assert most < 200 << 20
 
 
@@ -132,7 +153,7 @@ def test_a_resubmission_is_read_anew_only_when_what_it_rests_on_has_changed(tmp_
     again = read_bundle(
         subject, bundle(tmp_path / "b", files | {"README.md": "two", "other.py": "x = 2\n"}), first.known
     )
-    assert (again.analysis, again.files) == (None, 0)
+    assert (again.analysis, again.parsed) == (None, ())
     assert again.content_hash != first.content_hash
     changed = read_bundle(subject, bundle(tmp_path / "c", files | {"train.py": TRAIN.replace("=3", "=5")}), first.known)
     assert changed.analysis.fields["epochs"].value == 5

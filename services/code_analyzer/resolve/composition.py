@@ -12,7 +12,7 @@ from typing import Any, Final
 from schedmate.schemas.events import Basis
 from schedmate.services.code_analyzer.resolve.configs import given_value, load, scalar
 from schedmate.services.code_analyzer.resolve.files import Files
-from schedmate.services.code_analyzer.resolve.shell import Arg
+from schedmate.services.code_analyzer.resolve.ran import Arg
 from schedmate.services.code_analyzer.resolve.shell_words import calculated
 from schedmate.services.code_analyzer.resolve.values import UNKNOWN, Place, Record, V, merged
 

@@ -9,26 +9,21 @@ from __future__ import annotations
 import ast
 import builtins
 import math
-import operator
 from collections.abc import Callable, Mapping
-from posixpath import basename, dirname, join, splitext
+from posixpath import basename, dirname, splitext
 from typing import Any, Final
 
-from schedmate.schemas.events import Basis
 from schedmate.services.code_analyzer.resolve.machine import (
     ELEMENTS_MAX,
-    Machine,
     Method,
     OpenFile,
     Parser,
     PathText,
     Source,
 )
+from schedmate.services.code_analyzer.resolve.operators import Operators, hashable
 from schedmate.services.code_analyzer.resolve.sequences import elements_of_range
 from schedmate.services.code_analyzer.resolve.values import (
-    GLOBAL,
-    HOLE,
-    PER_DEVICE,
     UNKNOWN,
     WORLD,
     Call,
@@ -41,15 +36,6 @@ from schedmate.services.code_analyzer.resolve.values import (
     V,
 )
 
-TEXT_MAX: Final = 20_000
-NUMBER_MAX: Final = 10**24
-_BINARY: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod, ast.BitOr: operator.or_, ast.BitAnd: operator.and_, ast.BitXor: operator.xor, ast.LShift: operator.lshift, ast.RShift: operator.rshift,
-}  # fmt: skip
-_COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
-}  # fmt: skip
 PASSING: Final = frozenset({"to", "cuda", "cpu", "half", "float", "bfloat16", "eval", "train", "requires_grad_", "compile", "apply", "with_format", "set_format", "shuffle", "map", "cast_column", "remove_columns", "rename_column", "prefetch", "cache", "repeat", "module", "tokenize", "double", "share_memory", "type", "to_empty", "add_column", "prepare", "flatten_indices", "sort", "with_transform", "set_transform", "unwrap"})  # fmt: skip
 _MAIN_PROCESS: Final = frozenset(
     {"is_main_process", "is_local_main_process", "is_global_zero", "is_world_process_zero"}
@@ -61,7 +47,7 @@ _RANKS: Final = frozenset({"process_index", "local_process_index", "global_rank"
 _CONSTANTS: Final[Mapping[str, Any]] = {"math.pi": math.pi, "math.inf": math.inf, "torch.bfloat16": "bfloat16", "torch.float16": "float16", "torch.half": "float16", "torch.float32": "float32", "torch.float": "float32", "jnp.bfloat16": "bfloat16", "jax.numpy.bfloat16": "bfloat16", "jax.numpy.float32": "float32", "jax.numpy.float16": "float16", "tensorflow.bfloat16": "bfloat16", "tensorflow.float16": "float16", "tensorflow.float32": "float32", "sys.maxsize": 2**63 - 1, "paddle.float16": "float16", "paddle.bfloat16": "bfloat16", "torch.float8_e4m3fn": "fp8"}  # fmt: skip
 
 
-class Expressions(Machine):
+class Expressions(Operators):
     """Evaluates expressions; calls are left to the subclass."""
 
     __slots__ = ()
@@ -288,128 +274,6 @@ class Expressions(Machine):
             return V(part, owner.place)
         return V(UNKNOWN, owner.place)
 
-    # --- operators ---------------------------------------------------------------------------------------------------
-
-    def _binary(self, node: ast.BinOp, scope: Scope) -> V:
-        return self.operate(
-            type(node.op), self.value(node.left, scope), self.value(node.right, scope), self.place(scope, node)
-        )
-
-    def operate(self, op: type[ast.operator], left: V, right: V, place: Any) -> V:
-        """Return the value of an operator, its place that of what is not a literal, and its role."""
-        role = _role(op, left, right)
-        where = left.place or right.place or place
-        a, b = left.data, right.data
-        if isinstance(a, PathText) and op is ast.Div and isinstance(b, str):
-            return V(PathText(join(a, b)), where)
-        if isinstance(a, Record) and isinstance(b, Record) and op is ast.BitOr:
-            return V(Record({**a.entries, **b.entries}, a.attributes), where)
-        if isinstance(a, str) and op is ast.Mod:
-            return V(_formatted(a, b), where, Basis.COMPUTED)
-        if not left.known or not right.known:
-            if isinstance(a, str) and isinstance(b, str) and op is ast.Add:
-                return V((a + b)[:TEXT_MAX], where, Basis.COMPUTED)
-            return V(UNKNOWN, where, role=role)
-        return V(_operated(op, a, b), where, Basis.COMPUTED, role)
-
-    def _unary(self, node: ast.UnaryOp, scope: Scope) -> V:
-        inner = self.value(node.operand, scope)
-        if isinstance(node.op, ast.Not):
-            truth = self.truth(inner)
-            return V(UNKNOWN if truth is None else not truth, inner.place)
-        if isinstance(inner.data, (int, float)) and isinstance(node.op, (ast.USub, ast.UAdd)):
-            return V(-inner.data if isinstance(node.op, ast.USub) else inner.data, inner.place, inner.basis)
-        if isinstance(inner.data, int) and isinstance(node.op, ast.Invert):
-            return V(-inner.data - 1, inner.place, inner.basis)
-        return V(UNKNOWN, inner.place)
-
-    def _boolean(self, node: ast.BoolOp, scope: Scope) -> V:
-        either = isinstance(node.op, ast.Or)
-        open_one = False
-        last = V(UNKNOWN)
-        for part in node.values:
-            last = self.value(part, scope)
-            truth = self.truth(last)
-            if truth is None:
-                open_one = True
-            elif truth == either:
-                return (
-                    V(either, last.place)
-                    if open_one and isinstance(last.data, bool)
-                    else V(UNKNOWN)
-                    if open_one
-                    else last
-                )
-        return V(UNKNOWN, last.place) if open_one else last
-
-    def _compare(self, node: ast.Compare, scope: Scope) -> V:
-        left = self.value(node.left, scope)
-        result: V | None = None
-        if any(isinstance(n, ast.Constant) and n.value == "resume" for n in [node.left, *node.comparators]):
-            self.name("resume", V(True, self.place(scope, node)), "option")  # a mode of the program's own that resumes
-        for op, comparator in zip(node.ops, node.comparators, strict=True):
-            right = self.value(comparator, scope)
-            answer = self._compared(op, left, right)
-            if answer is None:
-                return V(UNKNOWN, left.place)
-            if not answer:
-                return V(False, left.place)
-            result, left = V(True, left.place), right
-        return result or V(UNKNOWN)
-
-    def _compared(self, op: ast.cmpop, left: V, right: V) -> bool | None:
-        if isinstance(op, (ast.Is, ast.IsNot)):
-            same = _identical(left, right)
-            return None if same is None else same == isinstance(op, ast.Is)
-        if isinstance(op, (ast.In, ast.NotIn)):
-            inside = _contains(right, left)
-            return None if inside is None else inside == isinstance(op, ast.In)
-        if not left.known or not right.known or isinstance(left.data, (Call, External, Record)):
-            return None
-        try:
-            return bool(_COMPARE[type(op)](left.data, right.data))
-        except (TypeError, ValueError, RecursionError):
-            return None
-
-    def truth(self, value: V) -> bool | None:
-        """Tell whether a value counts as true, None where that is not known."""
-        data = value.data
-        if isinstance(data, Record):
-            return True if data.entries else None if data.open else False
-        if isinstance(data, (Call, External)):
-            return None if isinstance(data, External) or not data.name[:1].isalpha() else _call_truth(data)
-        if isinstance(data, (Function, Class, Instance, Scope, Parser, Method, OpenFile)):
-            return True
-        return bool(data) if value.known else None
-
-    def _choice(self, node: ast.IfExp, scope: Scope) -> V:
-        truth = self.truth(self.value(node.test, scope))
-        if truth is not None:
-            return self.value(node.body if truth else node.orelse, scope)
-        certain, self.certain = self.certain, False
-        first, second = self.value(node.body, scope), self.value(node.orelse, scope)
-        self.certain = certain
-        if first.known and second.known and type(first.data) is type(second.data) and first.data == second.data:
-            return first
-        if isinstance(first.data, (Call, Instance, External)):
-            return first
-        return second if isinstance(second.data, (Call, Instance)) else V(UNKNOWN, first.place, role=first.role)
-
-    # --- texts and containers ----------------------------------------------------------------------------------------
-
-    def _joined(self, node: ast.JoinedStr, scope: Scope) -> V:
-        parts: list[str] = []
-        for part in node.values:
-            if isinstance(part, ast.Constant):
-                parts.append(str(part.value))
-            elif isinstance(part, ast.FormattedValue):
-                inner = self.value(part.value, scope)
-                plain = inner.known and isinstance(inner.data, (str, int, float, bool))
-                parts.append(
-                    str(inner.data) if plain and part.format_spec is None else HOLE if not plain else str(inner.data)
-                )
-        return V("".join(parts)[:TEXT_MAX], self.place(scope, node), Basis.COMPUTED)
-
     def _list(self, node: ast.List | ast.Tuple | ast.Set, scope: Scope) -> V:
         out: list[V] = []
         for element in node.elts[:ELEMENTS_MAX]:
@@ -432,7 +296,7 @@ class Expressions(Machine):
                 continue
             name = self.value(key, scope)
             plain = tuple(k.data for k in name.data) if isinstance(name.data, tuple) else name.data
-            if name.known and isinstance(plain, (str, int, float, bool, tuple, type(None))) and _hashable(plain):
+            if name.known and isinstance(plain, (str, int, float, bool, tuple, type(None))) and hashable(plain):
                 record.entries[plain] = inner
         return V(record, self.place(scope, node))
 
@@ -460,7 +324,7 @@ class Expressions(Machine):
                 continue
             if isinstance(node, ast.DictComp):
                 key = self.value(node.key, inner)
-                if key.known and _hashable(key.data):
+                if key.known and hashable(key.data):
                     record.entries[key.data] = self.value(node.value, inner)
             else:
                 out.append(self.value(node.elt, inner))
@@ -534,9 +398,9 @@ def _of_its_class(found: V, owner: V) -> V:
 
 _RULES: Final[Mapping[type[ast.expr], Callable[[Expressions, Any, Scope], V]]] = {
     ast.Constant: Expressions._constant, ast.Name: Expressions._name, ast.Attribute: Expressions._attribute,
-    ast.Subscript: Expressions._subscript, ast.BinOp: Expressions._binary, ast.UnaryOp: Expressions._unary,
-    ast.BoolOp: Expressions._boolean, ast.Compare: Expressions._compare, ast.IfExp: Expressions._choice,
-    ast.JoinedStr: Expressions._joined, ast.List: Expressions._list, ast.Tuple: Expressions._list, ast.Set: Expressions._list,
+    ast.Subscript: Expressions._subscript, ast.BinOp: Expressions.binary, ast.UnaryOp: Expressions.unary,
+    ast.BoolOp: Expressions.boolean, ast.Compare: Expressions.compare, ast.IfExp: Expressions.choice,
+    ast.JoinedStr: Expressions.joined, ast.List: Expressions._list, ast.Tuple: Expressions._list, ast.Set: Expressions._list,
     ast.Dict: Expressions._dict, ast.ListComp: Expressions._comprehension, ast.GeneratorExp: Expressions._comprehension,
     ast.SetComp: Expressions._comprehension, ast.DictComp: Expressions._comprehension, ast.Call: Expressions._call,
     ast.Lambda: Expressions._lambda, ast.NamedExpr: Expressions._walrus, ast.Await: Expressions._inner, ast.Starred: Expressions._inner,
@@ -545,103 +409,3 @@ _RULES: Final[Mapping[type[ast.expr], Callable[[Expressions, Any, Scope], V]]] =
 
 def _is_name(value: V, name: str) -> bool:
     return isinstance(value.data, External) and value.data.name.rsplit(".", 1)[-1] == name
-
-
-def _role(op: type[ast.operator], left: V, right: V) -> str | None:
-    worlds = (left.role == WORLD, right.role == WORLD)
-    if op is ast.Mult and any(worlds):
-        return WORLD if all(worlds) else GLOBAL
-    if op in (ast.Div, ast.FloorDiv) and worlds[1]:
-        return None if worlds[0] else PER_DEVICE
-    if op in (ast.Mult, ast.Div, ast.FloorDiv):
-        return left.role or right.role
-    return None
-
-
-def _operated(op: type[ast.operator], a: Any, b: Any) -> Any:
-    if op is ast.Pow:
-        small = isinstance(a, (int, float)) and isinstance(b, (int, float)) and abs(a) <= 10**6 and abs(b) <= 64  # noqa: PLR2004 - keeps powers small
-        return a**b if small and not (a == 0 and b < 0) else UNKNOWN
-    operation = _BINARY.get(op)
-    if operation is None or _too_large(op, a, b):
-        return UNKNOWN
-    try:
-        result = operation(a, b)
-    except (TypeError, ValueError, ArithmeticError, RecursionError, MemoryError):
-        return UNKNOWN
-    if isinstance(result, int) and abs(result) > NUMBER_MAX:
-        return UNKNOWN
-    return result if isinstance(result, (int, float, str, bool, list, tuple)) else UNKNOWN
-
-
-def _too_large(op: type[ast.operator], a: Any, b: Any) -> bool:
-    """Tell whether an operator would make something that no memory should hold."""
-    if op == ast.Mult:
-        for text, times in ((a, b), (b, a)):
-            if (
-                isinstance(text, (str, list, tuple))
-                and isinstance(times, int)
-                and len(text) * max(0, times) > ELEMENTS_MAX
-            ):
-                return True
-    if op is ast.LShift and isinstance(b, int) and b > 64:  # noqa: PLR2004 - keeps shifts small
-        return True
-    return (
-        op is ast.Add
-        and isinstance(a, (str, list, tuple))
-        and isinstance(b, (str, list, tuple))
-        and len(a) + len(b) > TEXT_MAX
-    )
-
-
-def _formatted(text: str, given: Any) -> str:
-    """Return `text % given`, a hole for each part that is not known."""
-    values = list(given) if isinstance(given, tuple) else [given]
-    plain = [v.data if isinstance(v, V) else v for v in values]
-    plain = [p if isinstance(p, (int, float, str)) else HOLE for p in plain]
-    try:
-        return (text % tuple(plain))[:TEXT_MAX] if "*" not in text and len(text) < TEXT_MAX else HOLE
-    except (TypeError, ValueError, OverflowError, MemoryError):
-        return HOLE
-
-
-def _identical(left: V, right: V) -> bool | None:
-    for one, other in ((left, right), (right, left)):
-        if one.data is None:
-            if other.data is UNKNOWN or isinstance(other.data, External):
-                return None
-            return other.data is None
-    if isinstance(left.data, bool) and isinstance(right.data, bool):
-        return left.data is right.data
-    return None
-
-
-def _contains(container: V, element: V) -> bool | None:
-    if not element.known or not container.known:
-        return None
-    data = container.data
-    if isinstance(data, Record):
-        inside = _hashable(element.data) and element.data in data.entries
-        return True if inside else None if data.open else False
-    if isinstance(data, (list, tuple)):
-        plain = [v.data if isinstance(v, V) else v for v in data]
-        if element.data in [p for p in plain if p is not UNKNOWN and not isinstance(p, (Record, Call, External))]:
-            return True
-        return None if any(p is UNKNOWN or isinstance(p, (Call, External)) for p in plain) else False
-    if isinstance(data, str) and isinstance(element.data, str):
-        return element.data in data
-    return None
-
-
-def _call_truth(data: Call) -> bool | None:
-    """A call's result counts as true where it makes an object: its name ends in a capitalised word."""
-    last = data.name.rsplit(".", 1)[-1]
-    return True if last[:1].isupper() else None
-
-
-def _hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True

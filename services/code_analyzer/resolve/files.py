@@ -37,6 +37,8 @@ class Files:
     read: set[str] = field(default_factory=set)
     steps: int = 0
     """Steps that all shells of the job have taken together."""
+    following: list[str] = field(default_factory=list)
+    """Scripts that are being followed, the outermost first."""
     partial: list[str] = field(default_factory=list)
     missed: set[str] = field(default_factory=set)
     """Paths that were looked for and are not there: were one added, the analysis could change."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from posixpath import basename, dirname
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from schedmate.schemas.events import Basis
-from schedmate.services.code_analyzer.resolve import frameworks, manifests, resources
+from schedmate.services.code_analyzer.resolve import frameworks, resources
+from schedmate.services.code_analyzer.resolve.answering import answers_of
 from schedmate.services.code_analyzer.resolve.composition import Composer, interpolated, override
 from schedmate.services.code_analyzer.resolve.configs import gin_value, is_config, load
 from schedmate.services.code_analyzer.resolve.facts import (
@@ -22,51 +22,23 @@ from schedmate.services.code_analyzer.resolve.facts import (
     GIVEN,
     Facts,
     Found,
-    as_number,
-    meanings_of,
 )
 from schedmate.services.code_analyzer.resolve.files import Files
 from schedmate.services.code_analyzer.resolve.knowledge.load import knowledge
-from schedmate.services.code_analyzer.resolve.launch import Launch, directives, launches, slurm_environment
-from schedmate.services.code_analyzer.resolve.libraries import composed, python_config
+from schedmate.services.code_analyzer.resolve.launch import Launch, slurm_environment
+from schedmate.services.code_analyzer.resolve.library_files import composed, python_config
 from schedmate.services.code_analyzer.resolve.machine import Parser
-from schedmate.services.code_analyzer.resolve.makefile import commands as make_commands
-from schedmate.services.code_analyzer.resolve.models import Models
 from schedmate.services.code_analyzer.resolve.parsers import parse
 from schedmate.services.code_analyzer.resolve.program import Program
-from schedmate.services.code_analyzer.resolve.running import Running
-from schedmate.services.code_analyzer.resolve.shell import Arg, Ran, Shell
-from schedmate.services.code_analyzer.resolve.shell_words import Variable
-from schedmate.services.code_analyzer.resolve.sizes import sizes
+from schedmate.services.code_analyzer.resolve.ran import Arg
+from schedmate.services.code_analyzer.resolve.starting import Start, launch_of, program_file
 from schedmate.services.code_analyzer.resolve.units import Units
-from schedmate.services.code_analyzer.resolve.values import HOLE, WORLD, Place, Record, V, leaves, merged
+from schedmate.services.code_analyzer.resolve.values import WORLD, Place, Record, V, leaves, merged
 from schedmate.services.code_analyzer.source import Tree
 
-T = TypeVar("T")
-NUMBER_MAX: Final = 10**14
-"""No count of anything in a job is larger."""
-EPOCHS_MAX: Final = 10**6
-_PREPARES: Final = re.compile(
-    r"eval|test|convert|preprocess|prepare|download|merge|export|tokenize|setup|install|build|infer|generate|plot|upload|sync|report|check|clean",
-    re.IGNORECASE,
-)
-_TRAINS: Final = re.compile(r"train|finetune|fine_tune|pretrain|sft|dpo|main|run|fit", re.IGNORECASE)
-_TOOLS: Final = frozenset({"conda", "mamba", "micromamba", "pip3", "uv", "poetry", "curl", "wget", "git", "aws", "gsutil", "rsync", "scp", "tar", "unzip", "sed", "awk", "find", "chmod", "apt", "apt-get", "nvcc", "huggingface-cli", "hf", "wandb", "ssh", "tmux", "docker", "kubectl", "python", "du", "df", "sort", "head", "tail", "touch", "uname", "env", "printenv", "nccl-tests", "ray", "gcloud", "make", "cmake", "tee", "top", "free", "lscpu", "dask", "cp", "test", "true", "ldconfig", "s5cmd", "azcopy", "squeue", "sacct", "scancel", "sbcast"})  # fmt: skip
 _OVERRIDE: Final = re.compile(r"(?:\+\+|\+|~)?([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
 _UPPER: Final = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)+")
 _MENTION: Final = re.compile(r"[A-Za-z][\w.]*(?:[-_][\w.]+)*[-_]\d+(?:\.\d+)?[bBmM]\b")
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """How a job is started."""
-
-    command: tuple[str, ...] | None = None
-    script: str | None = None
-    entry: str | None = None
-    environment: Mapping[str, str] = ()  # type: ignore[assignment]
-    gpus: int | None = None
-    nodes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,135 +60,18 @@ def resolve(start: Start, tree: Tree, units: Units | None = None) -> Resolved:
     files = Files(tree, units=units if units is not None else Units())
     for why in tree.left_out:
         files.missing(why)
-    launch = _launch(start, files)
+    launch = launch_of(start, files)
     launch_read = frozenset(files.read)
     fields: dict[str, Found] = {}
     if launch is None:
         files.missing("no command that starts a program we know was found")
     else:
         facts = _facts(launch, files, start)
-        fields = _fields(facts)
+        fields = answers_of(facts)
     return Resolved(
         fields, frozenset(files.read), frozenset(files.missed), tuple(files.partial), launch_read,
         frozenset(files.parsed), frozenset(files.reused),
     )  # fmt: skip
-
-
-# --- the launch ------------------------------------------------------------------------------------------------------
-
-
-def _launch(start: Start, files: Files) -> Launch | None:
-    environment = {k: Arg(v, Place("environment")) for k, v in dict(start.environment).items()}
-    if start.command is not None:
-        place = Place("command", 1)
-        ran = Ran([Arg(w, place) for w in start.command], environment, place)
-        chosen = _chosen(launches(ran, files, {}), files)
-        if chosen is None or not _is_strange(chosen):
-            return chosen
-        entry = files.find(start.entry) if start.entry else None
-        if entry is not None and entry.endswith(".py"):
-            return Launch(place, environment, program=entry)
-        return chosen if _has_known_flags(chosen) else None
-    if start.script is not None:
-        return _of_script(start.script, "script", environment, files)
-    entry = files.find(start.entry) if start.entry else None
-    text = files.text(entry) if entry is not None else None
-    if entry is None or text is None:
-        if start.entry:
-            files.missing(f"{start.entry} is not among the source")
-        return None
-    return _of_entry(entry, text, environment, files)
-
-
-def _is_strange(launch: Launch) -> bool:
-    """Tell whether what is started is no program that we know how to read."""
-    return launch.command is not None and launch.command not in frameworks_commands() and not launch.launchers
-
-
-def _has_known_flags(launch: Launch) -> bool:
-    names = [w.text.split("=", 1)[0].lstrip("-") for w in launch.words if w.text.startswith("--") or "=" in w.text]
-    return any(meanings_of(name) for name in names)
-
-
-def _of_entry(entry: str, text: str, environment: dict[str, Arg], files: Files) -> Launch | None:
-    place = Place(entry, 1)
-    if entry.endswith((".py", ".ipynb")) or text.startswith("#!") and "python" in text.split("\n", 1)[0]:  # noqa: RUF021 - read as a whole
-        launch = Launch(place, environment)
-        if entry.endswith(".ipynb"):
-            launch.notebook = entry
-        else:
-            launch.program = entry
-        return launch
-    name = basename(entry)
-    if name in ("Makefile", "makefile", "GNUmakefile") or entry.endswith(".mk"):
-        found = [x for ran in make_commands(entry, [], files, environment) for x in launches(ran, files, {})]
-        return _chosen(found, files)
-    if entry.endswith((".yaml", ".yml", ".json")):
-        manifest = manifests.read(entry, files)
-        if manifest is None:
-            return None
-        return _chosen([x for ran in manifest.ran for x in launches(ran, files, manifest.facts)], files)
-    return _of_script(text, entry, environment, files)
-
-
-def _of_script(text: str, name: str, environment: dict[str, Arg], files: Files) -> Launch | None:
-    facts = directives(text, name)
-    variables = {k: Variable(v.text, v.place, exported=True) for k, v in environment.items()}
-    shell = Shell(files, {**slurm_environment(facts), **variables})
-    shell.run_text(text, name)
-    found = [x for ran in shell.ran for x in launches(ran, files, facts)]
-    return _chosen(found, files)
-
-
-def _chosen(found: list[Launch], files: Files) -> Launch | None:
-    """Return the launch that is the job: what trains, before what prepares or evaluates."""
-    best: tuple[float, int] | None = None
-    chosen: Launch | None = None
-    for number, launch in enumerate(found):
-        if launch.command in _TOOLS and not launch.launchers:
-            continue
-        score = _score(launch, files)
-        key = (score, -number)
-        if best is None or key > best:
-            best, chosen = key, launch
-    return chosen
-
-
-def _score(launch: Launch, files: Files) -> float:
-    name = basename(launch.name)
-    score = 0.0
-    known = frameworks_commands()
-    if launch.program or launch.module or launch.notebook or launch.command in known:
-        score += 2
-    if launch.launchers:
-        score += 2
-    path = _program_file(launch, files)
-    score += 1 if path is not None else 0
-    stem = f"{name} {launch.command if launch.command != name else ''} {' '.join(w.text for w in launch.words[:1] if launch.command)}"
-    if _TRAINS.search(stem):
-        score += 1.5
-    if _PREPARES.search(stem):
-        score -= 2.5
-    return score - (0 if launch.certain else 1)
-
-
-def frameworks_commands() -> frozenset[str]:
-    """Return the console commands of the frameworks we know."""
-    return frozenset(c for table in knowledge("frameworks")["framework"] for c in table.get("commands", ()))
-
-
-def _program_file(launch: Launch, files: Files) -> str | None:
-    if launch.program is not None:
-        return files.find(launch.program, launch.folder, dirname(launch.place.file))
-    if launch.notebook is not None:
-        return files.find(launch.notebook, launch.folder)
-    if launch.module is not None:
-        stem = launch.module.replace(".", "/")
-        for path in (f"{stem}.py", f"{stem}/__main__.py", f"src/{stem}.py", f"src/{stem}/__main__.py"):
-            found = files.find(path, launch.folder) if path in files.tree.files or launch.folder else None
-            if found is not None:
-                return found
-    return None
 
 
 # --- facts -----------------------------------------------------------------------------------------------------------
@@ -230,7 +85,7 @@ def _facts(launch: Launch, files: Files, start: Start) -> Facts:
         record = load(word.text, files, launch.folder, dirname(launch.place.file))
         if record is not None:
             _from_launcher_config(facts, record)
-    path = _program_file(launch, files)
+    path = program_file(launch, files)
     facts.code = path is not None and path.endswith((".py", ".ipynb"))
     if path is None and (launch.program or launch.module):
         known_module = launch.module is not None and any(
@@ -537,66 +392,3 @@ def _short_flags(facts: Facts) -> None:
     for setting in list(facts.settings):
         if setting.rank == GIVEN and setting.path in table:
             facts.add(table[setting.path], setting.value, GIVEN)
-
-
-# --- fields ----------------------------------------------------------------------------------------------------------
-
-
-def _fields(facts: Facts) -> dict[str, Found]:
-    ask = _Asking(facts)
-    out: dict[str, Found] = ask.one("sizes", lambda: sizes(facts)) or {}
-    models: Models | None = ask.one("model", lambda: Models(facts))
-    running = Running(facts, out)
-    serves = facts.framework is not None and facts.framework.table.get("serving") and facts.framework.name != "lm-eval"
-    found: dict[str, Found | None] = {
-        "framework": frameworks.as_found(facts.framework), "optimizer": ask.one("optimizer", running.optimizer),
-        "precision": ask.one("precision", running.precision), "strategy": ask.one("strategy", running.strategy),
-        "launcher": ask.one("launcher", running.launcher), "gpus_per_node": facts.gpus, "nodes": facts.nodes,
-        "grad_checkpointing": ask.one("grad_checkpointing", running.grad_checkpointing), "saves_checkpoints": ask.one("saves_checkpoints", running.saves),
-        "resume_supported": ask.one("resume_supported", running.resume), "logging": ask.one("logging", running.logging),
-    }  # fmt: skip
-    if models is not None:
-        told = models
-        dataset: Found | None = None if serves else ask.one("dataset", told.dataset)
-        found |= {
-            "model_name": told.name, "dataset": dataset, "model_family": ask.one("model_family", told.family),
-            "model_params": ask.one("model_params", told.parameters), "task": ask.one("task", lambda: told.task(dataset)),
-        }  # fmt: skip
-    out.update({name: value for name, value in found.items() if value is not None and value.value is not None})
-    epochs = out.get("epochs")
-    if epochs is not None and isinstance(epochs.value, (int, float)) and epochs.value > EPOCHS_MAX:
-        del out["epochs"]
-    where = facts.launch.place
-    return {name: _clean(name, value, where) for name, value in out.items() if _usable(value.value)}
-
-
-class _Asking:
-    """Asks one rule after another; one that fails on input that nobody foresaw costs its own field, and is told."""
-
-    def __init__(self, facts: Facts) -> None:
-        self._files = facts.files
-
-    def one(self, name: str, rule: Callable[[], T]) -> T | None:
-        """Return what a rule tells, None where it fails."""
-        try:
-            return rule()
-        except Exception as error:  # noqa: BLE001 - see the class
-            self._files.missing(f"{name} could not be told ({type(error).__name__})")
-            return None
-
-
-def _usable(value: Any) -> bool:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return 0 <= value <= NUMBER_MAX
-    if isinstance(value, str):
-        return bool(value) and HOLE not in value
-    return value is not None
-
-
-def _clean(name: str, value: Found, where: Place) -> Found:
-    number = (
-        as_number(value.value) if name not in ("model_name", "dataset", "model_family", "framework", "task") else None
-    )
-    if number is not None and not isinstance(value.value, bool):
-        return Found(number, value.place or where, value.basis, value.confidence)
-    return Found(value.value, value.place or where, value.basis, value.confidence)

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from schedmate.services.code_analyzer.resolve.files import Files
 from schedmate.services.code_analyzer.resolve.knowledge.load import knowledge
-from schedmate.services.code_analyzer.resolve.shell import Arg, Ran, Shell
+from schedmate.services.code_analyzer.resolve.ran import Arg, Ran
+from schedmate.services.code_analyzer.resolve.shell import Shell
 from schedmate.services.code_analyzer.resolve.shell_words import Variable
 from schedmate.services.code_analyzer.resolve.values import HOLE, Place, V
 

@@ -9,7 +9,7 @@ from posixpath import dirname, join, normpath
 from typing import Final
 
 from schedmate.services.code_analyzer.resolve.files import Files
-from schedmate.services.code_analyzer.resolve.shell import Arg
+from schedmate.services.code_analyzer.resolve.ran import Arg
 from schedmate.services.code_analyzer.resolve.values import (
     UNKNOWN,
     WORLD,

@@ -10,7 +10,8 @@ from typing import Any, Final
 from schedmate.services.code_analyzer.resolve.configs import ConfigError, documents
 from schedmate.services.code_analyzer.resolve.files import Files
 from schedmate.services.code_analyzer.resolve.launch import env_file
-from schedmate.services.code_analyzer.resolve.shell import Arg, Ran, Shell
+from schedmate.services.code_analyzer.resolve.ran import Arg, Ran
+from schedmate.services.code_analyzer.resolve.shell import Shell
 from schedmate.services.code_analyzer.resolve.shell_words import Variable
 from schedmate.services.code_analyzer.resolve.values import HOLE, Place, Record, V
 

@@ -162,7 +162,7 @@ def _set_default(machine: Expressions, of: V, data: Record, args: list[V], kwarg
         return V(UNKNOWN, of.place)
     value = data.entries.setdefault(args[0].data, args[1])
     if data.kind == "environ" and isinstance(value.data, str):
-        from schedmate.services.code_analyzer.resolve.shell import Arg  # noqa: PLC0415 - only here
+        from schedmate.services.code_analyzer.resolve.ran import Arg  # noqa: PLC0415 - only here
 
         machine.environment.setdefault(str(args[0].data), Arg(value.data, value.place or machine.start))
     return value

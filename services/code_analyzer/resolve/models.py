@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from schedmate.schemas.events import Basis
 from schedmate.services.code_analyzer.resolve.facts import (
@@ -12,25 +11,16 @@ from schedmate.services.code_analyzer.resolve.facts import (
     Facts,
     Found,
     Setting,
-    as_number,
     letters,
     text_of,
 )
 from schedmate.services.code_analyzer.resolve.knowledge.load import knowledge
+from schedmate.services.code_analyzer.resolve.model_families import MAKERS, family_of, parameters_of
 from schedmate.services.code_analyzer.resolve.values import External, Place, Record, V
 
-_SIZE: Final = re.compile(r"(?<![a-zA-Z0-9.])(\d{1,4}(?:[._]\d{1,2})?)\s?([bBmM])(?![a-zA-Z0-9])")
-_MAKERS: Final = re.compile(
-    r"from_pretrained$|from_config$|create_model$|SentenceTransformer$|torch\.hub\.load$|(^|\.)YOLO$|load_model$|get_model$|\.LLM$|snapshot_download$|CrossEncoder$|pipeline$|InferenceClient$|get_network_fn$"
-)
 _TOKENIZER: Final = re.compile(
     r"Tokenizer|Processor|FeatureExtractor|GenerationConfig|load_dataset|Scheduler|TextStreamer"
 )
-_GENERAL_TASKS: Final = ("image_classification", "masked_lm", "sentence_embedding", "speech_recognition")
-"""Tasks of families that are used for much else: what the data says goes before them."""
-SMALLEST_SIZE_M: Final = 10
-"""Millions of parameters: `1m` in a name is no model's size."""
-NAME_MAX: Final = 80
 _AGREES: Final = 0.35
 """How far a size in a name may be from what the dimensions make: names are rounded, embeddings are counted or not."""
 _GENERIC: Final = frozenset(
@@ -71,61 +61,10 @@ _PARTS: Final = re.compile(
     r"(block|layer|head|attention|attn|embedding|norm|loss|dataset|loader|sampler|config|transform|tokenizer|conv\d?d?|stage|encoderlayer|mlp$|buffer|optimizer|scheduler|callback|collator|critic|qnetwork|^q\w*net|args|data|metric|module$|logger)",
     re.IGNORECASE,
 )
-_TRAIN_PART: Final = re.compile(
-    r"^(train(ing)?|images?|data|raw|processed|jpg|all|full|shards|text|train\.(json|jsonl|csv|txt|parquet|bin|h5)|text_localization|manifests?)$",
-    re.IGNORECASE,
-)
-
-
-@cache
-def _families() -> list[tuple[re.Pattern[str], str]]:
-    return [(re.compile(pattern), name) for pattern, name in knowledge("models")["families"]]
-
-
-def family_of(name: str) -> str | None:
-    """Return the family that a model's name speaks of."""
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name)
-    for text in (
-        name.lower().rsplit("/", 1)[-1].replace("_", "-"),
-        spaced.lower().replace("_", "-"),
-        name.lower().replace("_", "-"),
-    ):
-        for pattern, family in _families():
-            found = pattern.search(text)
-            if found is not None:
-                version = re.search(r"v\d+|\d+", found[0]) if family == "yolo" else None
-                return f"yolo{version[0]}" if version is not None else family
-    return None
-
-
-def parameters_of(name: str) -> float | None:
-    """Return how many parameters a model of this name has: by a size in the name, else because it is well known."""
-    table: dict[str, float] = knowledge("models")["params"]
-    last = re.sub(r"\.(pt|pth|ckpt|safetensors|yaml)$", "", name.rstrip("/").rsplit("/", 1)[-1])
-    bare = letters(last)
-    if bare in table:
-        return float(table[bare])
-    sized = [
-        m
-        for m in _SIZE.finditer(re.sub(r"[-_]", " ", last))
-        if m[2] in "bB" or float(m[1].replace("_", ".")) >= SMALLEST_SIZE_M
-    ]
-    if sized:
-        number = float(sized[0][1].replace("_", "."))
-        return number * (1e9 if sized[0][2] in "bB" else 1e6)
-    for known in sorted(table, key=len, reverse=True):
-        if len(known) > 6 and bare.startswith(known) and not re.match(r"\d", bare[len(known) :]) or _vit(bare) == known:  # noqa: PLR2004, RUF021 - short names are words of others
-            return float(table[known])
-    return None
-
-
-def _vit(bare: str) -> str | None:
-    found = re.match(r"(vit|deit|swin|beit|maevit|convnext)(tiny|small|base|large|huge|xlarge)", bare)
-    return found[0] if found is not None else None
 
 
 class Models:
-    """Answers for the fields about model, data and purpose."""
+    """Answers for the fields about the model."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -156,7 +95,7 @@ class Models:
         """The name that the program loads or builds its model by."""
         candidates: list[tuple[int, Found]] = []
         for call in self.facts.events:
-            if _TOKENIZER.search(call.name) or not _MAKERS.search(call.name):
+            if _TOKENIZER.search(call.name) or not MAKERS.search(call.name):
                 continue
             value = call.argument(
                 0, "pretrained_model_name_or_path", "model_name", "model", "model_name_or_path", "name", "model_id"
@@ -405,7 +344,7 @@ class Models:
     def family(self) -> Found | None:
         """The model's family."""
         table = self.framework.table if self.framework is not None else {}
-        if table.get("task") == "reinforcement_learning" or self._is_rl():
+        if table.get("task") == "reinforcement_learning" or self.is_rl():
             algorithm = next(
                 (
                     s
@@ -433,7 +372,8 @@ class Models:
                 return family_of(text)
         return None
 
-    def _is_rl(self) -> bool:
+    def is_rl(self) -> bool:
+        """Tell whether the job learns by reinforcement."""
         return any(
             i.split(".")[0]
             in ("gymnasium", "gym", "stable_baselines3", "sb3_contrib", "tianshou", "pettingzoo", "cleanrl")
@@ -487,234 +427,6 @@ class Models:
         number = knowledge("models")["params"].get(letters(f"{self.name.value}{variant.data}"))
         return Found(float(number), variant.value.place, Basis.INFERRED, 0.8) if number is not None else None
 
-    # --- data and purpose --------------------------------------------------------------------------------------------
-
-    def dataset(self) -> Found | None:
-        """The data set, by the name it is loaded under, else by where it lies."""
-        found = self._loaded_data()
-        candidates = [found] if found is not None else []
-        candidates += self._given_data()
-        part = next((s for s in self.facts.settings if s.path == "task_name" and text_of(s.data)), None)
-        if part is not None and f"glue/{part.data}" in knowledge("datasets")["sizes"]:
-            candidates.append(Found(part.data, part.value.place))
-        named = [c for c in candidates if _known_dataset(str(c.value)) is not None or "/" not in str(c.value)]
-        if found is not None and not str(found.value).startswith(("/", ".", "~")):
-            return found
-        best = candidates[0] if candidates else None
-        if (
-            best is not None
-            and str(best.value).startswith(("/", ".", "~"))
-            and _known_dataset(str(best.value)) is None
-            and named
-        ):
-            best = named[0]
-        return (
-            Found(_dataset_name(str(best.value)), best.place, best.basis, best.confidence) if best is not None else None
-        )
-
-    def _loaded_data(self) -> Found | None:
-        calls = sorted(self.facts.events, key=lambda c: (not c.certain, bool(re.search(r"val|test|eval", c.text))))
-        for call in calls:
-            last = call.name.rsplit(".", 1)[-1]
-            if last in ("load_dataset", "load_from_disk", "load", "image_dataset_from_directory", "ImageFolder", "read_csv", "builder") and (last != "load" or "tfds" in call.name or "tensorflow_datasets" in call.name):  # fmt: skip
-                value = call.argument(0, "path", "name", "directory", "root")
-                name = text_of(value.data) if value is not None else None
-                if (
-                    name is not None
-                    and name in ("json", "csv", "parquet", "text", "imagefolder", "webdataset")
-                    and last == "load_dataset"
-                ):
-                    value = call.kwargs.get("data_files", call.kwargs.get("data_dir"))
-                    name = text_of(value.data) if value is not None else None
-                if name is not None and value is not None:
-                    return Found(name, value.place or call.place, value.basis, 0.95)
-            elif (
-                re.search(
-                    r"(torchvision|torchaudio|torchtext|keras|paddle\.vision|chainer)\.datasets\.\w+$|(Pyg|Dgl)?\w*PropPredDataset$|Planetoid$",
-                    call.name,
-                )
-                and last[:1].isupper()
-            ):
-                value = call.argument(0, "name") if re.search(r"PropPred|Planetoid", last) else None
-                name = text_of(value.data) if value is not None else None
-                return Found(name or last, value.place if value is not None and value.place else call.place)
-            elif re.search(r"keras\.datasets\.\w+\.load_data$", call.name):
-                return Found(call.name.split(".")[-2], call.place)
-        return None
-
-    def _given_data(self) -> list[Found]:  # noqa: C901 - cases of one kind, one after another
-        found: list[Found] = []
-        for setting in self.facts.of("dataset"):
-            for given in _texts(setting):
-                name = given
-                if re.search(r"eval|valid|test|output|tokenizer|ckpt|checkpoint", setting.path.lower()) or name.lower() in ("train", "???", "true", "false", "auto", "text", "null") or len(name) > 300:  # fmt: skip  # noqa: PLR2004 - no name is longer
-                    continue
-                if re.search(r"\.(yaml|yml)$", name):
-                    name = self._inside(name) or name
-                if re.search(r"Data[Ss]et$", name) and "/" not in name:
-                    name = re.sub(r"_?Data[Ss]et$", "", name)
-                    if _known_dataset(name) is None:
-                        continue
-                if setting.path.endswith(("_target_", "class_path", "_component_")):
-                    own = re.sub(r"(DM|DataModule|_dataset|Dataset|Data)$", "", name.rsplit(".", 1)[-1])
-                    if any(_known_dataset(str(f.value)) for f in found) or not own:
-                        continue
-                    name = own
-                found.append(
-                    Found(name, setting.value.place, setting.value.basis, 0.9 if setting.rank <= CONFIGURED else 0.6)
-                )
-        strings = [
-            (a.data, c.place)
-            for c in self.facts.events
-            if c.certain and not c.name.startswith("builtins.")
-            for a in c.args
-            if isinstance(a.data, str)
-        ]
-        for text, place in strings[:400]:
-            if (
-                len(text) < NAME_MAX
-                and "\x01" not in text
-                and _known_dataset(text) is not None
-                and family_of(text) is None
-                and not re.search(r"ckpt|checkpoint|output|run", text)
-            ):
-                found.append(Found(text, place, Basis.EXPLICIT, 0.6))
-        return found
-
-    def _inside(self, path: str) -> str | None:
-        """The folder that a data file of the source (`data.yaml`) points to."""
-        for record in self.facts.configs:
-            where = record.entries.get("path")
-            if where is not None and isinstance(where.data, str) and record.entries.get("names") is not None:
-                return where.data
-        return path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
-
-    def task(self, dataset: Found | None) -> Found | None:
-        """What the job is for."""
-        rules = (self._task_given, self._task_of_trainer, self._task_of_script, self._task_of_framework)
-        for rule in rules:
-            found = rule()
-            if found is not None:
-                return self._refined(found, dataset)
-        data = _table_match(knowledge("tasks")["datasets"], str(dataset.value)) if dataset is not None else None
-        head = self._task_of_head()
-        if head is not None:
-            return self._refined(
-                Found(data, dataset.place, Basis.INFERRED, 0.7)
-                if head.value == "language_modeling" and data == "sft" and dataset is not None
-                else head,
-                dataset,
-            )
-        if self._is_rl():
-            return Found("reinforcement_learning", self.facts.launch.place, Basis.INFERRED, 0.8)
-        family = self.family()
-        base = _yolo(family.value) if family is not None else None
-        of_family = next((task for task, members in knowledge("tasks")["families"].items() if base in members), None)
-        general = (
-            of_family is None
-            or of_family == "self_supervised_learning"
-            or (of_family in _GENERAL_TASKS and data != "language_modeling")
-        )
-        if general and data is not None and dataset is not None:
-            return Found(data, dataset.place, Basis.INFERRED, 0.7)
-        if of_family is not None and family is not None:
-            return Found(of_family, family.place, Basis.INFERRED, 0.7)
-        return None
-
-    def _task_given(self) -> Found | None:
-        table = self.framework.table if self.framework is not None else {}
-        for record in self.facts.configs:
-            kind = record.get("Architecture.model_type")
-            if kind is not None and table.get("name") == "paddleocr":
-                return Found(
-                    {"det": "text_detection", "rec": "text_recognition", "cls": "text_classification"}.get(
-                        str(kind.data), "ocr"
-                    ),
-                    kind.place,
-                )
-        for setting in self.facts.of("task_kind"):
-            name = text_of(setting.data)
-            task = _words_match(name) if name is not None and setting.rank <= CONFIGURED else None
-            if task is not None:
-                return Found(task, setting.value.place)
-        if table.get("name") == "ultralytics":
-            for word in self.facts.launch.words[:2]:
-                task = _words_match(word.text)
-                if task is not None:
-                    return Found(task, word.place)
-        return None
-
-    def _task_of_trainer(self) -> Found | None:
-        for pattern, task in (
-            (r"DPOTrainer$|ORPOTrainer$|KTOTrainer$|CPOTrainer$", "dpo"),
-            (r"(GRPO|PPO|RLOO)\w*Trainer$", "rlhf"),
-            (r"RewardTrainer$", "reward_modeling"),
-            (r"SFTTrainer$", "sft"),
-        ):
-            call = self.facts.call(pattern)
-            if call is not None:
-                return Found(task, call.place)
-        return None
-
-    def _task_of_script(self) -> Found | None:
-        launch = self.facts.launch
-        words = [
-            launch.program or "",
-            launch.module or "",
-            *(
-                w.text
-                for w in launch.words[:1]
-                if launch.command in ("tune", "swift", "litgpt", "trl", "llamafactory-cli")
-            ),
-        ]
-        for word in words:
-            name = word.rsplit("/", 1)[-1].removesuffix(".py")
-            task = _words_match(name) if name else None
-            if (
-                task is not None
-                and (not self.facts.code or task not in ("pretraining", "finetuning", "distillation"))
-                and launch.place is not None
-            ):
-                if task == "finetuning" and self.framework is not None and self.framework.table.get("task"):
-                    continue
-                return Found(task, launch.place, Basis.EXPLICIT, 0.8)
-        return None
-
-    def _task_of_framework(self) -> Found | None:
-        table = self.framework.table if self.framework is not None else {}
-        task = table.get("task")
-        if self.framework is not None and self.framework.name == "composer":
-            task = "language_modeling" if any("causal_lm" in str(s.data) for s in self.facts.of("model_name")) else task
-        return Found(task, self.framework.place) if task and self.framework is not None else None
-
-    def _task_of_head(self) -> Found | None:
-        for pattern, task in knowledge("tasks")["heads"]:
-            call = self.facts.call(pattern)
-            if call is not None:
-                return Found(task, call.place, Basis.EXPLICIT, 0.85)
-        return None
-
-    def _refined(self, found: Found, dataset: Found | None) -> Found:
-        """Say more precisely what a general word means, where the model or the data tells."""
-        family = self.family()
-        name = str(found.value)
-        if (
-            name == "object_detection"
-            and family is not None
-            and family.value in knowledge("tasks")["families"]["instance_segmentation"]
-        ):
-            return Found("instance_segmentation", family.place, Basis.EXPLICIT, 0.85)
-        if name == "pretraining" and family is not None and family.value in ("bert", "roberta", "electra"):
-            return Found("masked_lm", found.place, Basis.INFERRED, 0.8)
-        if name in ("finetuning", "lora"):
-            return Found("sft", found.place, found.basis, 0.7)
-        del dataset
-        return found
-
-
-def _yolo(family: Any) -> Any:
-    return "yolo" if isinstance(family, str) and family.startswith("yolo") else family
-
 
 def _is_module(base: V) -> bool:
     name = getattr(base.data, "name", "")
@@ -756,61 +468,3 @@ def _mm_backbone(record: Record) -> list[str]:
     if groups is not None and width is not None:
         words.append(f"{groups.data}x{width.data}d")
     return words
-
-
-def _texts(setting: Setting) -> list[str]:
-    data = setting.data
-    if isinstance(data, str):
-        found = re.fullmatch(r"\(\s*['\"]([^'\"]+)['\"],?\s*\)", data)
-        return [found[1] if found is not None else data]
-    if isinstance(data, (list, tuple)) and data:
-        texts = [v.data for v in data if isinstance(v, V) and isinstance(v.data, str) and as_number(v.data) is None]
-        return [",".join(texts)] if texts else []
-    return []
-
-
-@cache
-def _names() -> list[tuple[str, str]]:
-    return sorted(((k, v) for k, v in knowledge("datasets")["names"].items()), key=lambda kv: -len(kv[0]))
-
-
-def _known_dataset(text: str) -> str | None:
-    lowered = text.lower()
-    for word, name in _names():
-        if re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z])", lowered):
-            return name
-    return None
-
-
-def _dataset_name(text: str) -> str:
-    """Return a data set's name: as it is given, and for a path the name in it that is known, else the path without `train`."""
-    if not text.startswith(("/", ".", "~", "data/", "datasets/")) and not text.lower().startswith(("data-bin/",)):
-        return re.sub(r"(?<=.)\.(csv|txt|json|jsonl|parquet)$", "", text) if "/" not in text else text
-    parts = [p for p in text.rstrip("/").split("/") if p not in ("", ".", "..", "~")]
-    while len(parts) > 1 and _TRAIN_PART.match(parts[-1]):
-        parts.pop()
-    known = _known_dataset("/".join(parts))
-    exact = [p for p in parts if letters(p) in {letters(w) for w, _ in _names()}]
-    if exact:
-        return known if known is not None else exact[-1]
-    stem = re.sub(r"\.(csv|txt|json|jsonl|parquet|bin|h5|tfrecord|npz|lmdb|arrow)$", "", parts[-1]) if parts else text
-    if known is not None and letters(known) in letters(stem) and len(stem) > len(known) + 12:
-        return known
-    if known is not None and letters(known) not in letters(stem):
-        return known
-    return stem if text.startswith(("data/", "data-bin/", "datasets/", "./")) or known is not None else text.rstrip("/")
-
-
-def _words_match(text: str) -> str | None:
-    lowered = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text).lower().replace("-", "_")
-    for pattern, task in knowledge("tasks")["words"]:
-        if re.search(pattern, lowered):
-            return str(task)
-    return None
-
-
-def _table_match(table: dict[str, str], text: str) -> str | None:
-    for pattern, task in table.items():
-        if re.search(pattern, text, re.IGNORECASE):
-            return task
-    return None

@@ -12,7 +12,7 @@ from typing import Any, Final
 from schedmate.services.code_analyzer.resolve.configs import scalar
 from schedmate.services.code_analyzer.resolve.expressions import Expressions
 from schedmate.services.code_analyzer.resolve.machine import Option, Parser, PathText
-from schedmate.services.code_analyzer.resolve.shell import Arg
+from schedmate.services.code_analyzer.resolve.ran import Arg
 from schedmate.services.code_analyzer.resolve.values import HOLE, UNKNOWN, Class, External, Function, Record, V
 
 _TRUE: Final = frozenset({"true", "yes", "1", "t", "y", "on"})

@@ -5,26 +5,27 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from schedmate.services.code_analyzer.resolve import libraries, parsers
-from schedmate.services.code_analyzer.resolve.expressions import PASSING, Expressions
+from schedmate.services.code_analyzer.resolve import (
+    library_arguments,
+    library_values,
+)
+from schedmate.services.code_analyzer.resolve.calls import SWEEP_MAX
+from schedmate.services.code_analyzer.resolve.imports import Imports
 from schedmate.services.code_analyzer.resolve.machine import (
-    CALLS_DEEP_MAX,
     MODULES_MAX,
     SOURCE_MAX,
     LeaveLoopError,
     Loop,
-    Method,
     Parser,
     ReturnError,
     StopError,
 )
-from schedmate.services.code_analyzer.resolve.methods import method
 from schedmate.services.code_analyzer.resolve.notebook import python_of
+from schedmate.services.code_analyzer.resolve.python_2 import python_2
 from schedmate.services.code_analyzer.resolve.values import (
     UNKNOWN,
     Call,
@@ -37,19 +38,12 @@ from schedmate.services.code_analyzer.resolve.values import (
     V,
 )
 
-SWEEP_MAX: Final = 400
 SMALL_LOOP: Final = 64
-RECURSION_MAX: Final = 5
-"""How often a function may be on the way at once: loaders of configurations call themselves for what a file inherits from."""
-_QUIET: Final = frozenset({"self", "cls"})
-_MODEL: Final = re.compile(
-    r"(^|[\s_])(model|net|network|backbone|policy|actor|generator|unet|engine|agent|learn|learner)(\s|_|$)"
-)
 _LEAVES: Final = (ast.Break, ast.Return)
 
 
 @dataclass(slots=True)
-class Program(Expressions):
+class Program(Imports):
     """One program, from its first file on."""
 
     def run(self, path: str) -> Scope | None:
@@ -190,7 +184,7 @@ class Program(Expressions):
         elif isinstance(target, (ast.Tuple, ast.List)):
             self._unpack(target, value, scope)
         elif isinstance(target, ast.Attribute):
-            self._set_attribute(self.value(target.value, scope), target.attr, value)
+            self.set_attribute(self.value(target.value, scope), target.attr, value)
         elif isinstance(target, ast.Subscript):
             self._set_element(self.value(target.value, scope), self.value(target.slice, scope), value)
 
@@ -212,7 +206,8 @@ class Program(Expressions):
         for part, element in zip(target.elts, elements, strict=True):
             self.bind(part.value if isinstance(part, ast.Starred) else part, element, scope)
 
-    def _set_attribute(self, owner: V, name: str, value: V) -> None:
+    def set_attribute(self, owner: V, name: str, value: V) -> None:
+        """Set an attribute of an instance, a record or what is not known."""
         data = owner.data
         self.name(name, value, "attribute")
         if isinstance(data, (Instance, Call)):
@@ -311,7 +306,7 @@ class Program(Expressions):
         if elements is not None and len(elements) <= SMALL_LOOP and not _is_counter(node):
             self._each(node, elements, scope)
             return
-        count, element = libraries.iteration(self, source)
+        count, element = library_values.iteration(self, source)
         name = _last_name(node.target) if not isinstance(node.target, ast.Tuple) else _last_name(node.target.elts[0])
         if count is not None:
             self.loops.append(Loop(name, count, self.place(scope, node), self.certain, self.nesting))
@@ -405,45 +400,6 @@ class Program(Expressions):
             if isinstance(target, ast.Name):
                 scope.names.pop(target.id, None)
 
-    # --- imports -----------------------------------------------------------------------------------------------------
-
-    def _import(self, node: ast.Import, scope: Scope) -> None:
-        for alias in node.names:
-            self.imports.setdefault(alias.name, self.place(scope, node))
-            whole = self._module_value(alias.name, scope)
-            if alias.asname or "." not in alias.name:
-                scope.names[alias.asname or alias.name] = whole
-                continue
-            top = alias.name.split(".", 1)[0]
-            if isinstance(whole.data, Scope):
-                scope.names[top] = V(_package(alias.name.split(".")[1:], whole.data))
-            else:
-                scope.names.setdefault(top, V(External(top)))
-
-    def _module_value(self, name: str, scope: Scope, level: int = 0) -> V:
-        path = self.module_file(name, scope, level)
-        found = self.module(path) if path is not None else None
-        return V(found) if found is not None else V(External(name or "."))
-
-    def _import_from(self, node: ast.ImportFrom, scope: Scope) -> None:
-        name = node.module or ""
-        if not node.level:
-            self.imports.setdefault(name, self.place(scope, node))
-        path = self.module_file(name, scope, node.level)
-        module = self.module(path) if path is not None else None
-        for alias in node.names:
-            if alias.name == "*":
-                if module is not None:
-                    scope.names.update({k: v for k, v in module.names.items() if not k.startswith("_")})
-                else:
-                    self.stars.setdefault(id(scope.module()), []).append(name)
-                continue
-            value = module.names.get(alias.name) if module is not None else None
-            if value is None:
-                inner = f"{name}.{alias.name}" if name else alias.name
-                value = self._module_value(inner, scope, node.level)
-            scope.names[alias.asname or alias.name] = value
-
     # --- functions and classes ---------------------------------------------------------------------------------------
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
@@ -452,7 +408,7 @@ class Program(Expressions):
         function.decorators = decorators
         self.functions.append(function)
         value = V(function, self.place(scope, node))
-        scope.names[node.name] = libraries.decorated(self, value, scope)
+        scope.names[node.name] = library_arguments.decorated(self, value, scope)
 
     def _class(self, node: ast.ClassDef, scope: Scope) -> None:
         inner = Scope(scope.file, {}, scope)
@@ -472,189 +428,23 @@ class Program(Expressions):
             if isinstance(result.data, Function):
                 self.call_function(result.data, [value], {})
 
-    def call(self, callee: V, args: list[V], kwargs: dict[str, V], scope: Scope, node: ast.AST) -> V:
-        """Return what a call gives: by following it, by what is known of the library, or as a call of the unknown."""
-        self.step()
-        data = callee.data
-        if _MODEL.search(self.statement) and not isinstance(data, Method):
-            made = getattr(data, "name", "") or (data.of.name if isinstance(data, Instance) else "?")
-            self.model_calls.append(
-                Call(str(made), args, kwargs, self.place(scope, node), self.certain, None, self.statement)
-            )
-        if isinstance(data, Function):
-            command = libraries.command_of(self, data, args, kwargs)
-            return command if command is not None else self.call_function(data, args, kwargs)
-        if isinstance(data, Class):
-            return self.instantiate(data, args, kwargs, self.place(scope, node))
-        if isinstance(data, Method):
-            return libraries.parser_method(self, data, args, kwargs, scope, node) or method(
-                self, data.of, data.name, args, kwargs
-            )
-        if isinstance(data, Instance):
-            return self._call_instance(data, args, kwargs)
-        name = f"{data.name}.__call__" if isinstance(data, Call) else data.name if isinstance(data, External) else "?"
-        if isinstance(data, External) and data.of is not None:
-            passing = name.rsplit(".", 1)[-1]
-            if passing in PASSING and not (
-                passing == "train" and data.of.name.rsplit(".", 1)[-1].endswith(("Trainer", "YOLO"))
-            ):
-                return libraries.passed(self, data, args, kwargs, self.place(scope, node))
-        return self._library(name, data, args, kwargs, scope, node)
-
-    def _library(self, name: str, data: Any, args: list[V], kwargs: dict[str, V], scope: Scope, node: ast.AST) -> V:
-        owner = data.of if isinstance(data, External) else data if isinstance(data, Call) else None
-        call = Call(name, args, kwargs, self.place(scope, node), self.certain, owner, self.statement)
-        if not name.startswith("builtins.") and name.rsplit(".", 1)[-1] not in libraries.CONFIG_KINDS:
-            for key, value in kwargs.items():
-                self.name(key, value, name)
-        known = libraries.library_call(self, call, scope, node)
-        if known is not None:
-            return known
-        value = self.record(call)
-        libraries.call_back(self, call)
-        return value
-
-    def _call_instance(self, data: Instance, args: list[V], kwargs: dict[str, V]) -> V:
-        for name in ("__call__", "forward"):
-            found = self.of_class(data.of, name)
-            if found is not None and isinstance(found.data, Function):
-                bound = Function(found.data.name, found.data.node, found.data.scope, found.data.owner, V(data))
-                return self.call_function(bound, args, kwargs)
-        return V(UNKNOWN)
-
-    def call_function(self, function: Function, args: list[V], kwargs: dict[str, V]) -> V:
-        """Return what a function of the source gives, following its body; recursion and depth are bounded."""
-        node = function.node
-        if self.stack.count(id(node)) >= RECURSION_MAX or len(self.stack) >= CALLS_DEEP_MAX:
-            return V(UNKNOWN)
-        self.called.add(id(node))
-        args = function.partial[0] + args
-        kwargs = {**function.partial[1], **kwargs}
-        if function.bound is not None and not any(_named(d, "staticmethod") for d in function.decorators):
-            args = [function.bound, *args]
-        inner = Scope(function.scope.file, {}, function.scope)
-        self._parameters(node, args, kwargs, inner, function)
-        self.stack.append(id(node))
-        depth, self.loop_depth = self.loop_depth, 0
-        try:
-            if isinstance(node, ast.Lambda):
-                return self.value(node.body, inner)
-            self.block(node.body, inner)
-        except ReturnError as returned:
-            value: V = returned.args[0]
-            early = inner.names.get("__returned__")
-            return early if early is not None and not value.known and early.known else value
-        except LeaveLoopError:
-            pass
-        except RecursionError:
-            self.files.missing(f"{inner.file} is nested too deeply")
-        finally:
-            self.stack.pop()
-            self.loop_depth = depth
-        return inner.names.get("__returned__", V(None))
-
-    def _parameters(self, node: Any, args: list[V], kwargs: dict[str, V], inner: Scope, function: Function) -> None:
-        spec = node.args
-        names = [a.arg for a in [*spec.posonlyargs, *spec.args]]
-        defaults = dict(zip(reversed(names), reversed(spec.defaults), strict=False))
-        defaults.update({a.arg: d for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None})
-        for name, value in zip(names, args, strict=False):
-            inner.names[name] = value
-        rest = dict(kwargs)
-        for name in [*names, *(a.arg for a in spec.kwonlyargs)]:
-            if name in rest:
-                inner.names[name] = rest.pop(name)
-            elif name not in inner.names:
-                default = defaults.get(name)
-                inner.names[name] = self.value(default, function.scope) if default is not None else V(UNKNOWN)
-            if name not in _QUIET:
-                self.name(name, inner.names[name], function.name)
-        if spec.vararg is not None:
-            inner.names[spec.vararg.arg] = V(args[len(names) :])
-        if spec.kwarg is not None:
-            inner.names[spec.kwarg.arg] = V(Record(rest))
-
-    def instantiate(self, made: Class, args: list[V], kwargs: dict[str, V], place: Any) -> V:
-        """Return an object of a class of the source."""
-        instance = Instance(made, {})
-        value = V(instance, place)
-        if len(self.created) < SWEEP_MAX:
-            self.created.append((instance, place))
-        fields = libraries.fields_of(self, made)
-        if fields is not None:
-            instance.attributes.update(fields)
-            instance.attributes.update(dict(zip(fields, args, strict=False)))
-            instance.attributes.update(kwargs)
-            for key, inner in instance.attributes.items():
-                self.name(key, inner, made.name)
-            after = self.of_class(made, "__post_init__")
-            if after is not None and isinstance(after.data, Function):
-                self.call_function(Function(after.data.name, after.data.node, after.data.scope, made, value), [], {})
-            return value
-        for key, inner in kwargs.items():
-            self.name(key, inner, made.name)
-        start = self.of_class(made, "__init__")
-        if start is not None and isinstance(start.data, Function):
-            self.call_function(Function("__init__", start.data.node, start.data.scope, made, value), args, kwargs)
-            for key, inner in kwargs.items():
-                instance.attributes.setdefault(key, inner)
-        else:
-            instance.attributes.update(kwargs)
-            base = self.library_base(made)
-            if base is not None:
-                self.record(Call(base, args, kwargs, place, self.certain, text=self.statement))
-        return value
-
-    def flag_record(self) -> Record:
-        """Return the values of the flags that the program defines one by one (absl, TensorFlow 1)."""
-        if self.flag_values is None:
-            self.flag_values = parsers.parse(self, self.flags)
-        return self.flag_values
-
 
 _STATEMENTS: Final[Mapping[type[ast.stmt], Callable[[Program, Any, Scope], None]]] = {
     ast.Expr: Program._expression, ast.Assign: Program._assign, ast.AnnAssign: Program._annotated, ast.AugAssign: Program._augmented,
     ast.If: Program._if, ast.For: Program._for, ast.AsyncFor: Program._for, ast.While: Program._while, ast.Try: Program._try,
     ast.With: Program._with, ast.AsyncWith: Program._with, ast.Match: Program._match, ast.Return: Program._return,
     ast.Break: Program._leave_loop, ast.Continue: Program._leave_loop, ast.Global: Program._global, ast.Nonlocal: Program._nonlocal, ast.Delete: Program._delete,
-    ast.Import: Program._import, ast.ImportFrom: Program._import_from, ast.FunctionDef: Program._function,
+    ast.Import: Program.import_, ast.ImportFrom: Program.import_from, ast.FunctionDef: Program._function,
     ast.AsyncFunctionDef: Program._function, ast.ClassDef: Program._class,
 }  # fmt: skip
-
-
-_PRINT: Final = re.compile(r"^(\s*(?:.*:\s+)?)print\s+(?![(=])(.+?)\s*$|^(\s*)print\s*$")
-_EXCEPT: Final = re.compile(r"^(\s*except\s+[\w.()\[\], ]+?)\s*,\s*(\w+)\s*:")
-
-
-def python_2(text: str) -> ast.Module | None:
-    """Return the syntax tree of a Python 2 text after its `print` statements and `except X, e` are written anew; None when that is not enough."""
-    lines = []
-    for line in text.splitlines():
-        printed = _PRINT.match(line)
-        if printed is not None and not line.lstrip().startswith("#"):
-            head = printed[1] if printed[1] is not None else printed[3]
-            line = f"{head}print({(printed[2] or '').removeprefix('>>sys.stderr,').rstrip(',')})"  # noqa: PLW2901 - the line anew
-        lines.append(_EXCEPT.sub(r"\1 as \2:", line))
-    try:
-        return ast.parse("\n".join(lines))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 def _returned(call: Call, count: int) -> list[V]:
     """Return what a library's tuple holds: `prepare(a, b)` gives back what it got, `initialize(model=…)` an engine first."""
     last = call.name.rsplit(".", 1)[-1]
     if last == "prepare" and len(call.args) == count:
-        return [libraries.prepared(a) for a in call.args]
+        return [library_values.prepared(a) for a in call.args]
     return [V(call, call.place), *([V(UNKNOWN, call.place)] * (count - 1))]
-
-
-def _package(parts: list[str], module: Scope) -> Scope:
-    """Return the scope by which `import a.b.c` is reached from `a`."""
-    scope = module
-    for part in reversed(parts):
-        scope = Scope(module.file, {part: V(scope)})
-    return scope
 
 
 def _is_counter(node: ast.For | ast.AsyncFor) -> bool:
@@ -695,7 +485,3 @@ def _dotted(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
         return f"{_dotted(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def _named(value: V, name: str) -> bool:
-    return isinstance(value.data, External) and value.data.name.rsplit(".", 1)[-1] == name

@@ -11,9 +11,9 @@ from schedmate.schemas.events import Basis
 from schedmate.services.code_analyzer.resolve.values import UNKNOWN, Call, Record, Scope, V
 
 if TYPE_CHECKING:
-    from schedmate.services.code_analyzer.resolve.program import Program
+    from schedmate.services.code_analyzer.resolve.calls import Calls
 
-_Rule = Callable[["Program", Call, Scope], V | None]
+_Rule = Callable[["Calls", Call, Scope], V | None]
 SMALL: Final = 64  # elements; small tables are followed, data is not
 
 
@@ -31,7 +31,7 @@ def elements_of_range(call: Call) -> list[V] | None:
     return [V(n, call.place, Basis.COMPUTED) for n in counted] if len(counted) <= SMALL else None
 
 
-def _given(machine: Program, values: Iterable[V]) -> list[list[V]] | None:
+def _given(machine: Calls, values: Iterable[V]) -> list[list[V]] | None:
     """Return the elements of each value; None where one is data, or not known: then the call stays what it is."""
     out: list[list[V]] = []
     for value in values:
@@ -42,7 +42,7 @@ def _given(machine: Program, values: Iterable[V]) -> list[list[V]] | None:
     return out
 
 
-def _map(machine: Program, call: Call, scope: Scope) -> V | None:
+def _map(machine: Calls, call: Call, scope: Scope) -> V | None:
     given = _given(machine, call.args[1:])
     if not given:
         return None
@@ -52,7 +52,7 @@ def _map(machine: Program, call: Call, scope: Scope) -> V | None:
     )
 
 
-def _filter(machine: Program, call: Call, scope: Scope) -> V | None:
+def _filter(machine: Calls, call: Call, scope: Scope) -> V | None:
     given = _given(machine, call.args[1:2])
     if not given:
         return None
@@ -67,12 +67,12 @@ def _filter(machine: Program, call: Call, scope: Scope) -> V | None:
     return V(keep, call.place)
 
 
-def _zip(machine: Program, call: Call, _scope: Scope) -> V | None:
+def _zip(machine: Calls, call: Call, _scope: Scope) -> V | None:
     given = _given(machine, call.args)
     return V([V(row, call.place) for row in zip(*given, strict=False)], call.place) if given else None
 
 
-def _enumerate(machine: Program, call: Call, _scope: Scope) -> V | None:
+def _enumerate(machine: Calls, call: Call, _scope: Scope) -> V | None:
     if not call.args or isinstance(call.args[0].data, Call):
         return None  # `enumerate(range(n))` and `enumerate(loader)` are loops that count
     given = _given(machine, call.args[:1])
@@ -83,14 +83,14 @@ def _enumerate(machine: Program, call: Call, _scope: Scope) -> V | None:
     return V([V((V(n, call.place), value), call.place) for n, value in enumerate(given[0], first)], call.place)
 
 
-def _reversed(machine: Program, call: Call, _scope: Scope) -> V | None:
+def _reversed(machine: Calls, call: Call, _scope: Scope) -> V | None:
     if not call.args or isinstance(call.args[0].data, Call):
         return None
     given = _given(machine, call.args[:1])
     return V(given[0][::-1], call.place) if given else None
 
 
-def _divmod(_machine: Program, call: Call, _scope: Scope) -> V | None:
+def _divmod(_machine: Calls, call: Call, _scope: Scope) -> V | None:
     numbers = [a.data for a in call.args]
     if len(numbers) != len(("dividend", "divisor")) or not all(isinstance(n, (int, float)) for n in numbers):
         return V(UNKNOWN, call.place)
@@ -104,7 +104,7 @@ def _divmod(_machine: Program, call: Call, _scope: Scope) -> V | None:
 
 
 def _quantified(*, every: bool) -> _Rule:
-    def rule(machine: Program, call: Call, _scope: Scope) -> V | None:
+    def rule(machine: Calls, call: Call, _scope: Scope) -> V | None:
         given = _given(machine, call.args[:1])
         truths = [machine.truth(element) for element in given[0]] if given else [None]
         if (not every) in truths:
@@ -114,12 +114,12 @@ def _quantified(*, every: bool) -> _Rule:
     return rule
 
 
-def _chain(machine: Program, call: Call, _scope: Scope) -> V | None:
+def _chain(machine: Calls, call: Call, _scope: Scope) -> V | None:
     given = _given(machine, call.args)
     return V([element for each in given for element in each], call.place) if given else None
 
 
-def _product(machine: Program, call: Call, _scope: Scope) -> V | None:
+def _product(machine: Calls, call: Call, _scope: Scope) -> V | None:
     given = _given(machine, call.args)
     if not given or call.kwargs:
         return None
@@ -127,7 +127,7 @@ def _product(machine: Program, call: Call, _scope: Scope) -> V | None:
     return V([V(row, call.place) for row in rows], call.place) if len(rows) < SMALL * SMALL else None
 
 
-def _named_tuple(_machine: Program, call: Call, _scope: Scope) -> V | None:
+def _named_tuple(_machine: Calls, call: Call, _scope: Scope) -> V | None:
     """`namedtuple("P", "a b")(1, b=2)`: a record read by its attributes."""
     kind = call.owner
     if kind is None or kind.name.rsplit(".", 1)[-1] != "namedtuple" or len(kind.args) < len(("name", "fields")):
@@ -144,7 +144,7 @@ def _named_tuple(_machine: Program, call: Call, _scope: Scope) -> V | None:
     return V(Record({str(k): v for k, v in entries.items()}, attributes=True), call.place) if entries else None
 
 
-def called(machine: Program, call: Call, scope: Scope) -> V | None:
+def called(machine: Calls, call: Call, scope: Scope) -> V | None:
     """Return what a call of a call's result gives, where that is a named tuple's class."""
     return _named_tuple(machine, call, scope)
 

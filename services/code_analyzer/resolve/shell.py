@@ -1,7 +1,5 @@
 """Follows a shell script to the commands that it would run, with what their words and variables would hold. Nothing is run."""
 
-# ruff: noqa: PLR0911 - a rule leaves as soon as it knows
-
 from __future__ import annotations
 
 import contextlib
@@ -9,37 +7,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from posixpath import basename, dirname, join, normpath
+from posixpath import dirname, join, normpath
 from typing import Final
 
 from schedmate.services.code_analyzer.resolve import shell_syntax as syntax
 from schedmate.services.code_analyzer.resolve.files import Files, Written
+from schedmate.services.code_analyzer.resolve.ran import DEPTH_MAX, Arg, Ran
+from schedmate.services.code_analyzer.resolve.shell_substitution import Substitution
+from schedmate.services.code_analyzer.resolve.shell_tests import TESTS, Test
 from schedmate.services.code_analyzer.resolve.shell_words import Variable, Words
 from schedmate.services.code_analyzer.resolve.values import HOLE, Place
 
+SELF_MAX: Final = 2
+"""A script may start itself (with other arguments, on other nodes), within reason."""
 COMMANDS_MAX: Final = 2000
-_TESTS: Final = ("[", "[[", "test", "false")  # a loop's condition is followed where it is one of these
 STEPS_MAX: Final = 20_000
-DEPTH_MAX: Final = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Arg:
-    """A word of a command: its text, and the line that it rests on (that of the variable it came from)."""
-
-    text: str
-    place: Place
-
-
-@dataclass(slots=True)
-class Ran:
-    """A command that a script would run: its words, its environment and where it stands."""
-
-    words: list[Arg]
-    environment: dict[str, Arg]
-    place: Place
-    folder: str = ""
-    certain: bool = True
 
 
 class _LeaveScriptError(Exception):
@@ -48,19 +30,6 @@ class _LeaveScriptError(Exception):
 
 class _ReturnError(Exception):
     """`return` was reached."""
-
-
-def _printed(words: list[str]) -> str | None:
-    """Return what `printf` writes by a format of plain `%s` and `%d`, used anew while words are left; None for others."""
-    template, given = (words[0], words[1:]) if words else ("", [])
-    fields = len(re.findall(r"%[sd]", template))
-    if re.search(r"%[^sd]", template):
-        return None
-    out: list[str] = []
-    while True:
-        out.append(re.sub(r"%[sd]", lambda _: given.pop(0) if given else "", template))
-        if not given or not fields:
-            return "".join(out).replace("\\n", "\n").replace("\\t", "\t")
 
 
 @dataclass(slots=True)
@@ -82,16 +51,22 @@ class Shell:
 
     def run_text(self, text: str, file: str) -> None:
         """Follow a script's text to its end."""
+        if self.files.following.count(file) > SELF_MAX:
+            self.files.missing(f"{file} starts itself again and again")
+            return
         nodes, why = self.files.unit("shell", file, text, syntax.parse)
         if why is not None:
             self.files.missing(f"{file}: {why}")
         outer, self.file = self.file, file
+        self.files.following.append(file)
         try:
             self._block(nodes)
         except (_LeaveScriptError, _ReturnError):
             pass
         except RecursionError:
             self.files.missing(f"{file}: the script is nested too deeply")
+        finally:
+            self.files.following.pop()
         self.file = outer
 
     # --- commands ----------------------------------------------------------------------------------------------------
@@ -207,7 +182,7 @@ class Shell:
 
     def _never_turns(self, node: syntax.For) -> bool:
         """Tell whether the condition of `while` or `until` ends the loop before its first turn."""
-        asked = all(isinstance(n, syntax.Simple) and n.words and n.words[0].raw in _TESTS for n in node.test)
+        asked = all(isinstance(n, syntax.Simple) and n.words and n.words[0].raw in TESTS for n in node.test)
         return asked and self._block(node.test) is (node.name == "until")
 
     def _case(self, node: syntax.Case) -> None:
@@ -232,7 +207,7 @@ class Shell:
     def _substituted(self, script: str) -> str | None:
         if self.depth > DEPTH_MAX:
             return None
-        return _Substitution(self).answer(script)
+        return Substitution(self).answer(script)
 
     def _simple(self, node: syntax.Simple) -> bool | None:
         if node.words and node.words[0].raw in ("[[", "[", "test"):
@@ -377,7 +352,7 @@ class Shell:
 
     def _tested(self, node: syntax.Simple) -> bool | None:
         raws = [w.raw for w in node.words[1:] if w.raw not in ("]]", "]")]
-        return _Test(self, raws).value()
+        return Test(self, raws).value()
 
     def source_file(self, texts: list[str], _args: list[Arg]) -> bool | None:
         """Follow `source FILE` in this shell."""
@@ -487,175 +462,3 @@ _BUILTINS: Final = {
 
 def _is_test(node: syntax.Node) -> bool:
     return isinstance(node, syntax.Simple) and bool(node.words) and node.words[0].raw in ("[", "[[", "test")
-
-
-@dataclass(slots=True)
-class _Substitution:
-    """Answers `$(…)` for the few commands whose output follows from what is known."""
-
-    shell: Shell
-
-    def answer(self, script: str) -> str | None:
-        nodes, why = syntax.parse(script)
-        if why is not None or len(nodes) != 1:
-            return None
-        node = nodes[0]
-        if isinstance(node, syntax.Chain) and node.joins == ["&&"] and _is_here(node):
-            return dirname(self.shell.file) or "."
-        if isinstance(node, syntax.Chain) and all(j in ("|", "||") for j in node.joins):
-            return self._pipe(node)
-        return self._simple(node, None) if isinstance(node, syntax.Simple) else None
-
-    def _pipe(self, node: syntax.Chain) -> str | None:
-        first, *rest = node.commands
-        out = self._simple(first, None) if isinstance(first, syntax.Simple) else None
-        for join_, command in zip(node.joins, rest, strict=True):
-            if out is None and join_ == "|":
-                return None
-            if join_ == "||" and out is not None:
-                return out
-            out = self._simple(command, out) if isinstance(command, syntax.Simple) else None
-        return out
-
-    def _simple(self, node: syntax.Simple, given: str | None) -> str | None:
-        if not node.words and len(node.redirects) == 1 and node.redirects[0].operator == "<":
-            return self._content(self.shell._words().text(node.redirects[0].target.raw))  # noqa: SLF001 - one thing in two classes
-        texts = [t for w in node.words for t in self.shell._words().expand(w.raw).texts]  # noqa: SLF001 - see above
-        if not texts or any(HOLE in t for t in texts):
-            return None
-        here = next((r.body for r in node.redirects if r.body is not None), None)
-        return self._named(texts[0], texts[1:], given if given is not None else here)
-
-    def _named(self, name: str, words: list[str], given: str | None) -> str | None:
-        if name == "printf":
-            return _printed(words)
-        if name == "echo":
-            return " ".join(w for w in words if w not in ("-n", "-e"))
-        if name in ("dirname", "basename") and words:
-            return (
-                (dirname(words[0]) or ".")
-                if name == "dirname"
-                else basename(words[0]).removesuffix("".join(words[1:2]))
-            )
-        if name == "expr":
-            number = self.shell._words().number(" ".join(words))  # noqa: SLF001 - see above
-            return None if number is None else str(number)
-        if name in ("realpath", "readlink") and words:
-            return words[-1]
-        if name == "pwd":
-            return self.shell.folder or "."
-        if name == "cat" and len(words) == 1:
-            return self._content(words[0])
-        return self._on_text(name, words, given)
-
-    def _on_text(self, name: str, words: list[str], given: str | None) -> str | None:
-        if name == "seq" and all(w.isdigit() for w in words) and words:
-            start, stop = (1, int(words[0])) if len(words) == 1 else (int(words[0]), int(words[-1]))
-            return "\n".join(str(n) for n in range(start, min(stop, start + 1000) + 1))
-        if given is None:
-            return self._call(name, words)
-        if name == "wc":
-            return str(len(given.split()) if "-w" in words else given.count("\n") + (not given.endswith("\n")))
-        if name == "tr" and len(words) == 2:  # noqa: PLR2004 - `tr SET1 SET2`
-            if words[0] == "-d":
-                return given.translate({ord(c): None for c in words[1]})
-            if words[0] == "-cd":
-                return "".join(c for c in given if c in words[1])
-            return given.replace(words[0], words[1]) if len(words[0]) == 1 else None
-        if name == "bc":
-            number = self.shell._words().number(given)  # noqa: SLF001 - see above
-            return None if number is None else str(number)
-        if name == "head":
-            return given.split("\n", 1)[0]
-        return None
-
-    def _call(self, name: str, words: list[str]) -> str | None:
-        """Answer for a function of the script that echoes its result."""
-        body = self.shell.functions.get(name)
-        if body is None or self.shell.depth >= DEPTH_MAX:
-            return None
-        outer, self.shell.captured = self.shell.captured, []
-        place = Place(self.shell.file)
-        self.shell._call(body, [Arg(name, place), *(Arg(w, place) for w in words)], {})  # noqa: SLF001 - see above
-        captured, self.shell.captured = self.shell.captured, outer
-        return "\n".join(captured)
-
-    def _content(self, path: str) -> str | None:
-        found = self.shell.files.find(path, self.shell.folder)
-        return self.shell.files.text(found) if found is not None else None
-
-
-def _is_here(node: syntax.Chain) -> bool:
-    """Tell whether this is `cd "$(dirname …)" && pwd`, by which a script finds its own folder."""
-    first, second = node.commands[0], node.commands[-1]
-    if not isinstance(first, syntax.Simple) or not isinstance(second, syntax.Simple):
-        return False
-    words = " ".join(w.raw for w in first.words)
-    return words.startswith("cd") and "dirname" in words and [w.raw for w in second.words][:1] == ["pwd"]
-
-
-@dataclass(slots=True)
-class _Test:
-    """`[ … ]` and `[[ … ]]`."""
-
-    shell: Shell
-    raws: list[str]
-
-    def value(self) -> bool | None:
-        return self._either(self.raws)
-
-    def _either(self, raws: list[str]) -> bool | None:
-        for joint in ("||", "-o", "&&", "-a"):
-            if joint in raws[1:-1]:
-                at = raws.index(joint)
-                left, right = self._either(raws[:at]), self._either(raws[at + 1 :])
-                if joint in ("||", "-o"):
-                    return True if left or right else None if left is None or right is None else False
-                return False if left is False or right is False else None if left is None or right is None else True
-        return self._one(raws)
-
-    def _one(self, raws: list[str]) -> bool | None:
-        if raws[:1] == ["!"]:
-            inner = self._one(raws[1:])
-            return None if inner is None else not inner
-        words = self.shell._words()  # noqa: SLF001 - one thing in two classes
-        if len(raws) == 1:
-            text = words.text(raws[0])
-            return None if HOLE in text else bool(text)
-        if len(raws) == 2:  # noqa: PLR2004 - `-z TEXT`
-            return self._unary(raws[0], words.text(raws[1]), raws[1])
-        if len(raws) != 3:  # noqa: PLR2004 - `A = B`
-            return None
-        left, right = words.text(raws[0]), words.text(raws[2])
-        return None if HOLE in left + right else _compared(left, raws[1], right)
-
-    def _unary(self, operator: str, text: str, raw: str) -> bool | None:
-        unset = re.fullmatch(r'"?\$\{?([A-Za-z_]\w*)(?::?-)?\}?"?|"?\$\{?([1-9])(?::?-)?\}?"?', raw)
-        if operator in ("-z", "-n"):
-            if unset is not None and (unset[1] or "") not in self.shell.variables and (unset[2] or text in ("", HOLE)):
-                if unset[2] and len(self.shell.positional) >= int(unset[2]):
-                    return (text == "") == (operator == "-z")
-                known_outside = unset[1] is not None and unset[1].startswith(
-                    ("SLURM", "MASTER", "RANK", "WORLD", "LOCAL", "NODE")
-                )
-                return None if known_outside else operator == "-z"
-            return None if HOLE in text else (text == "") == (operator == "-z")
-        if operator == "-v":
-            return text in self.shell.variables
-        if operator in ("-f", "-e", "-s", "-r") and HOLE not in text:
-            return True if self.shell.files.find(text, self.shell.folder) is not None else None
-        return None
-
-
-def _compared(left: str, operator: str, right: str) -> bool | None:
-    if operator in ("=", "=="):
-        return fnmatchcase(left, right)
-    if operator == "!=":
-        return not fnmatchcase(left, right)
-    if operator == "=~":
-        return right.strip("^$") in left if re.fullmatch(r"[\w^$ .-]*", right) else None
-    numbers = {"-eq": "==", "-ne": "!=", "-lt": "<", "-le": "<=", "-gt": ">", "-ge": ">="}
-    if operator in numbers and left.lstrip("-").isdigit() and right.lstrip("-").isdigit():
-        a, b = int(left), int(right)
-        return {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[numbers[operator]]
-    return None
