@@ -16,7 +16,7 @@ import getpass
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +45,7 @@ from schedmate.services.ingest.models import (
     NodeView,
     PoolView,
     ResendAnswer,
+    ReservationAnswer,
     Why,
 )
 from schedmate.services.ingest.models import DeadLetterPage as _DeadLetterPage
@@ -279,6 +280,25 @@ class Client:
     def command_node(self, node: str, command: str, why: str = "") -> CommandAnswer:
         """Ask for `drain`, `undrain`, `cordon` or `declare-dead`; needs the scope operate. Repeating it does no harm."""
         return self._call(CommandAnswer, "POST", f"/v1/nodes/{_part(node)}/{_part(command)}", json={"why": why})
+
+    def reserve(
+        self,
+        pool: str,
+        *,
+        end_at: float,
+        start_at: float | None = None,
+        nodes: Sequence[str] = (),
+        count: int = 0,
+        why: str = "",
+    ) -> ReservationAnswer:
+        """Ask that nodes be free for maintenance, those named or so many, times in Unix seconds; needs the scope operate."""
+        body = {"nodes": list(nodes), "count": count, "start_at": start_at, "end_at": end_at, "why": why}
+        return self._call(ReservationAnswer, "POST", f"/v1/pools/{_part(pool)}/reservations", json=body)
+
+    def withdraw_reservation(self, pool: str, reservation_id: str, why: str = "") -> ReservationAnswer:
+        """Take a reservation back; needs the scope operate."""
+        path = f"/v1/pools/{_part(pool)}/reservations/{_part(reservation_id)}/withdraw"
+        return self._call(ReservationAnswer, "POST", path, json={"why": why})
 
     # --- bundles and dead letters -------------------------------------------------------------------------------------
 

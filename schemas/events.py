@@ -126,6 +126,34 @@ class NodeDeathDeclared(Event):
     why: str = ""
 
 
+class ReservationRequested(Event):
+    """An operator wants nodes free for maintenance in [start_at, end_at): those named, or so many of the pool's."""
+
+    NAME = "reservation.requested"
+    TOPIC = "schedmate.commands"
+    KEY = "reservation_id"
+    reservation_id: Identifier
+    pool: Identifier
+    nodes: tuple[Identifier, ...] = Field(default=(), max_length=1000)
+    count: int = Field(default=0, ge=0, description="So many nodes, chosen by the pool, where none is named.")
+    start_at: float
+    end_at: float
+    requested_by: str
+    why: str = ""
+
+
+class ReservationWithdrawalRequested(Event):
+    """An operator takes a reservation back: its nodes take jobs again."""
+
+    NAME = "reservation.withdrawal-requested"
+    TOPIC = "schedmate.commands"
+    KEY = "reservation_id"
+    reservation_id: Identifier
+    pool: Identifier
+    requested_by: str
+    why: str = ""
+
+
 class CallAudited(Event):
     """Who called what, and what came of it."""
 
@@ -505,6 +533,18 @@ class NodeJoined(NodeDecision):
     NAME = "node.joined"
 
 
+class NodeReserved(NodeDecision):
+    """The node's maintenance has begun: nothing more is started on it, and who can go on elsewhere is stopped."""
+
+    NAME = "node.reserved"
+
+
+class NodeUnreserved(NodeDecision):
+    """The node's maintenance has ended, or was taken back: it is used again."""
+
+    NAME = "node.unreserved"
+
+
 class NodeUnreachable(NodeDecision):
     """The node is silent in a pool whose leases never expire: its runs are taken to go on."""
 
@@ -805,9 +845,9 @@ class DeadLettered(Event):
 
 EVENTS: Final[tuple[type[Event], ...]] = (
     JobRequested, JobSubmitted, JobCancelRequested, NodeDrainRequested, NodeUndrainRequested, NodeCordonRequested,
-    NodeDeathDeclared, CallAudited, JobAnalyzed, RunTimeEstimated, ProgressObserved, ProgressObservedV2, RunSlowed, RunDiagnosed, JobQueued, JobRejected,
+    NodeDeathDeclared, ReservationRequested, ReservationWithdrawalRequested, CallAudited, JobAnalyzed, RunTimeEstimated, ProgressObserved, ProgressObservedV2, RunSlowed, RunDiagnosed, JobQueued, JobRejected,
     JobAssigned, JobStarted, JobStopping, JobReachabilityChanged, JobDiagnosing, JobRequeued, JobSucceeded, JobFailed, JobCancelled, NodeCordoned,
-    NodeDrained, NodeUncordoned, NodeLost, NodeJoined, NodeUnreachable, MemberAssigned, MemberStopOrdered, MemberReleased, JobReasoned, RunStarted,
+    NodeDrained, NodeUncordoned, NodeLost, NodeJoined, NodeUnreachable, NodeReserved, NodeUnreserved, MemberAssigned, MemberStopOrdered, MemberReleased, JobReasoned, RunStarted,
     RunExited, RunRefused, NodeReported, NodeReportedV2, NodeFaultObserved, LogChunked, DeadLettered,
 )  # fmt: skip
 

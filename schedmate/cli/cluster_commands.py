@@ -1,8 +1,9 @@
-"""Commands about nodes and pools: nodes, drain, undrain, cordon, declare-dead, top."""
+"""Commands about nodes and pools: nodes, drain, undrain, cordon, declare-dead, reserve, unreserve, top."""
 
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -19,7 +20,7 @@ WhyOption = Annotated[str, typer.Option("--why", help="Goes into the pool's log 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (nodes, drain, undrain, cordon, top):
+    for command in (nodes, drain, undrain, cordon, reserve, unreserve, top):
         app.command()(command)
     app.command(name="declare-dead")(declare_dead)
 
@@ -52,6 +53,51 @@ def cordon(node: NodeArgument, *, why: WhyOption = "", json: Json = False) -> No
 def declare_dead(node: NodeArgument, *, why: WhyOption = "", json: Json = False) -> None:
     """Vouch that nothing runs on a node any more: its runs count as lost and are tried elsewhere."""
     _command(node, "declare-dead", why, json=json)
+
+
+def reserve(
+    node: Annotated[list[str] | None, typer.Argument(metavar="[NODE]...", help="Nodes; or none and --count.")] = None,
+    *,
+    end: Annotated[str, typer.Option("--to", help="When it ends.")],
+    start: Annotated[str, typer.Option("--from", help="When it begins: YYYY-MM-DDTHH:MM[:SS][ZONE], local without a zone.")] = "now",
+    count: Annotated[int, typer.Option(min=0, help="So many nodes, those that are used least.")] = 0,
+    pool: Annotated[str, typer.Option(help="Pool of the nodes.")] = "default",
+    why: WhyOption = "",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Reserve nodes for maintenance: nobody starts there who would be in the way, and who can resume is stopped as it begins."""
+    start_at = None if start == "now" else _moment(start, "--from")
+    with Client.from_environment() as client:
+        answer = client.reserve(
+            pool, start_at=start_at, end_at=_moment(end, "--to"), nodes=node or (), count=count, why=why
+        )
+    if json:
+        rendering.print_json(answer)
+    else:
+        rendering.console().print(rendering.cell(f"reservation {answer.reservation_id} requested"))
+
+
+def unreserve(
+    reservation: Annotated[str, typer.Argument(metavar="RESERVATION")],
+    *,
+    pool: Annotated[str, typer.Option(help="Pool of the reservation.")] = "default",
+    why: WhyOption = "",
+    json: Json = False,
+) -> None:
+    """Take a reservation back: its nodes take jobs again."""
+    with Client.from_environment() as client:
+        answer = client.withdraw_reservation(pool, reservation, why)
+    if json:
+        rendering.print_json(answer)
+    else:
+        rendering.console().print(rendering.cell(f"reservation {answer.reservation_id}: withdrawal requested"))
+
+
+def _moment(text: str, option: str) -> float:
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except ValueError as error:
+        raise typer.BadParameter(f"{option} {text!r} is no time: write YYYY-MM-DDTHH:MM") from error
 
 
 def _command(node: str, command: str, why: str, *, json: bool) -> None:

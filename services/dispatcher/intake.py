@@ -18,6 +18,8 @@ from schedmate.schemas.events import (
     NodeUndrainRequested,
     ProgressObserved,
     ProgressObservedV2,
+    ReservationRequested,
+    ReservationWithdrawalRequested,
     RunDiagnosed,
     RunExited,
     RunRefused,
@@ -98,6 +100,18 @@ def _node_command(command: str) -> Callable[[Envelope[Any]], i.Input]:
         return i.NodeCommanded(event.node, command, event.requested_by, event.why)
 
     return convert
+
+
+def _reservation(envelope: Envelope[Any]) -> i.Input:
+    event: ReservationRequested = envelope.event
+    return i.ReservationMade(
+        event.reservation_id, event.nodes, event.count, event.start_at, event.end_at, event.requested_by, event.why
+    )
+
+
+def _withdrawal(envelope: Envelope[Any]) -> i.Input:
+    event: ReservationWithdrawalRequested = envelope.event
+    return i.ReservationWithdrawn(event.reservation_id, event.requested_by, event.why)
 
 
 def _estimate(envelope: Envelope[Any]) -> i.Input | None:
@@ -211,6 +225,8 @@ _CONVERT: Final[dict[type[Event], Callable[[Envelope[Any]], i.Input | None]]] = 
     NodeUndrainRequested: _node_command("undrain"),
     NodeCordonRequested: _node_command("cordon"),
     NodeDeathDeclared: _node_command("dead"),
+    ReservationRequested: _reservation,
+    ReservationWithdrawalRequested: _withdrawal,
     RunTimeEstimated: _estimate,
     ProgressObserved: _progress,
     ProgressObservedV2: _progress,

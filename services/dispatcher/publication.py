@@ -250,6 +250,8 @@ _MARKS: Final[dict[str, type[e.NodeDecision]]] = {
     "lost": e.NodeLost,
     "unreachable": e.NodeUnreachable,
     "joined": e.NodeJoined,
+    "reserved": e.NodeReserved,
+    "unreserved": e.NodeUnreserved,
 }
 
 

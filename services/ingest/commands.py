@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, Literal
 
@@ -14,6 +15,8 @@ from schedmate.schemas.events import (
     NodeDeathDeclared,
     NodeDrainRequested,
     NodeUndrainRequested,
+    ReservationRequested,
+    ReservationWithdrawalRequested,
 )
 from schedmate.schemas.wire import Envelope
 from schedmate.services.ingest.access import Principal, Scope
@@ -45,6 +48,32 @@ def node_command(
     return Envelope(id=event_id, source=SOURCE, time=at, event=event)
 
 
+def reservation(
+    reservation_id: str,
+    pool: str,
+    nodes: Sequence[str],
+    count: int,
+    times: tuple[float, float],
+    by: Principal,
+    why: str,
+    *,
+    event_id: str,
+    at: float,
+) -> Envelope[Event]:
+    """Return the event that asks for a reservation of nodes in [start, end), Unix seconds."""
+    event = ReservationRequested(
+        reservation_id=reservation_id, pool=pool, nodes=tuple(nodes), count=count, start_at=times[0], end_at=times[1],
+        requested_by=by.name, why=why,
+    )  # fmt: skip
+    return Envelope(id=event_id, source=SOURCE, time=at, event=event)
+
+
+def withdrawal(reservation_id: str, pool: str, by: Principal, why: str, *, event_id: str, at: float) -> Envelope[Event]:
+    """Return the event that takes a reservation back."""
+    event = ReservationWithdrawalRequested(reservation_id=reservation_id, pool=pool, requested_by=by.name, why=why)
+    return Envelope(id=event_id, source=SOURCE, time=at, event=event)
+
+
 def cancel(job_id: str, pool: str, by: Principal, why: str, *, at: float) -> Envelope[Event]:
     """Return the event that asks to cancel a job. Asking again is the same event."""
     event = JobCancelRequested(job_id=job_id, pool=pool, requested_by=by.name, why=why)
@@ -61,7 +90,7 @@ def audited(
     event_id: str,
     at: float,
 ) -> Envelope[Event]:
-    """Return the event that says who called what. `target` is `node/NAME`, `job/ID` or `dead-letter/ID`."""
+    """Return the event that says who called what. `target` is `node/NAME`, `pool/NAME`, `reservation/ID`, `job/ID` or `dead-letter/ID`."""
     event = CallAudited(
         principal=by.name, tenant=by.tenant, scope=scope.value, call=call, target=target, outcome=outcome, at=at
     )

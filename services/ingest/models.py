@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from schedmate.schemas.job import JobKind, PriorityClass
+from schedmate.schemas.job import Identifier, JobKind, PriorityClass
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import JobState
 
@@ -309,7 +309,7 @@ class FaultView(Answer):
 
 
 class NodeView(Answer):
-    """One node. `state`: up, silent (no report for its lease), stopping, drained, cordoned, lost, unknown (never reported)."""
+    """One node. `state`: up, silent (no report for its lease), stopping, drained, cordoned, reserved (in maintenance), lost, unknown."""
 
     node: str
     pool: str
@@ -351,6 +351,28 @@ class CommandRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     why: str = Field(default="", max_length=1000, pattern=r"^[^\x00]*$")
+
+
+class ReservationRequest(BaseModel):
+    """Nodes that are wanted free for maintenance: those named, or so many of the pool's. Times in Unix seconds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    nodes: list[Identifier] = Field(default_factory=list, max_length=1000)
+    count: int = Field(
+        default=0, ge=0, le=100_000, description="So many nodes, chosen by the pool; where none is named."
+    )
+    start_at: float | None = Field(default=None, ge=0, le=1e11, description="Now when absent.")
+    end_at: float = Field(ge=0, le=1e11)
+    why: str = Field(default="", max_length=1000, pattern=r"^[^\x00]*$")
+
+
+class ReservationAnswer(Answer):
+    """A reservation was asked for (or taken back); the pool's log decides."""
+
+    reservation_id: str
+    pool: str
+    requested: bool = True
 
 
 class Leader(Answer):

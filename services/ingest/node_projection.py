@@ -21,8 +21,10 @@ from schedmate.schemas.events import (
     NodeJoined,
     NodeLost,
     NodeReported,
+    NodeReserved,
     NodeUncordoned,
     NodeUnreachable,
+    NodeUnreserved,
 )
 from schedmate.schemas.wire import HEADER_TOKEN, Envelope
 from schedmate.services.ingest.projection import View, with_call
@@ -36,8 +38,10 @@ _WORDS: Final[dict[type[NodeDecision], tuple[str, str | None]]] = {
     NodeLost: ("away", "lost"),
     NodeUnreachable: ("away", "silent"),
     NodeJoined: ("away", None),
+    NodeReserved: ("reservation", "reserved"),
+    NodeUnreserved: ("reservation", None),
 }
-"""What a decision says a word about (may it be used, is it there), and the word."""
+"""What a decision says a word about (may it be used, is it there, is it in maintenance), and the word."""
 
 _ORDERS: Final = (MemberAssigned, MemberStopOrdered, MemberReleased)
 
@@ -83,7 +87,7 @@ def _reported(view: View, event: NodeReported) -> View:
 
 
 def _decided(view: View, event: NodeDecision) -> View:
-    """Keep the newest word on whether the node may be used, and the newest on whether it is there; each by its place."""
+    """Keep the newest word on each of what `_WORDS` tells apart, by its place."""
     if type(event) not in _WORDS:
         return view
     name, state = _WORDS[type(event)]

@@ -233,11 +233,12 @@ def _seen(job_id: str | None, sees: Mapping[str, bool]) -> str | None:
 
 
 def _node_state(node: View, report: Mapping[str, Any] | None, now: float) -> tuple[str, str]:
-    away, mark = node.get("away", {}), node.get("mark", {})
+    away, mark, reservation = node.get("away", {}), node.get("mark", {}), node.get("reservation", {})
     if away.get("state") is not None and (report is None or report["at"] <= away["at"]):
         return away["state"], away["why"]
-    if mark.get("state") is not None:
-        return mark["state"], mark["why"]
+    for word in (mark, reservation):
+        if word.get("state") is not None:
+            return word["state"], word["why"]
     if report is None:
         return "unknown", "the node has never reported"
     if report["stopping"]:

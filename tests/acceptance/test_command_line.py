@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,20 @@ def test_operators_drain_and_undrain_a_node(up: Up) -> None:
     up.until(lambda: up.nodes()[0] == "cordoned")
     up.json("undrain", "n1")
     up.until(lambda: up.nodes()[0] == "up")
+
+
+def test_operators_reserve_a_node_and_take_it_back(up: Up) -> None:
+    end = datetime.now(UTC) + timedelta(hours=1)
+    made = up.json("reserve", "n1", "--to", end.isoformat(timespec="seconds"), "--why", "new disks")
+    up.until(lambda: up.nodes()[0] == "reserved")
+    assert "new disks" in up.client.nodes()[0].why
+    up.json("unreserve", made["reservation_id"])
+    up.until(lambda: up.nodes()[0] == "up")
+    now = time.time()
+    up.client.reserve("default", count=1, start_at=now + 1, end_at=now + 6)
+    up.until(lambda: "reserved" in up.nodes())
+    up.until(lambda: set(up.nodes()) == {"up"})
+    assert up.run("reserve", "n1", "--to", "noon", check=False).returncode == 2
 
 
 def test_names_and_output_that_are_not_plain_text_do_no_harm(up: Up) -> None:

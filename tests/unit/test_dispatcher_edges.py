@@ -45,6 +45,7 @@ SPEC = JobSpec(
 INTO: dict[type[e.Event], type[i.Input]] = {
     e.JobSubmitted: i.JobArrived, e.JobCancelRequested: i.CancelRequested, e.NodeDrainRequested: i.NodeCommanded,
     e.NodeUndrainRequested: i.NodeCommanded, e.NodeCordonRequested: i.NodeCommanded, e.NodeDeathDeclared: i.NodeCommanded,
+    e.ReservationRequested: i.ReservationMade, e.ReservationWithdrawalRequested: i.ReservationWithdrawn,
     e.RunTimeEstimated: i.EstimateArrived, e.ProgressObserved: i.ProgressArrived, e.ProgressObservedV2: i.ProgressArrived, e.RunDiagnosed: i.DiagnosisArrived,
     e.RunStarted: i.MemberStarted, e.RunExited: i.MemberExited, e.RunRefused: i.MemberRefused, e.NodeReported: i.NodeReported, e.NodeReportedV2: i.NodeReported,
 }  # fmt: skip
@@ -220,7 +221,8 @@ def test_orders_to_a_node_and_marks_of_a_node() -> None:
     assert isinstance(release.event, e.MemberReleased)
     assert release.traceparent is None
     marks = {"cordoned": e.NodeCordoned, "drained": e.NodeDrained, "uncordoned": e.NodeUncordoned, "lost": e.NodeLost,
-             "unreachable": e.NodeUnreachable, "joined": e.NodeJoined}  # fmt: skip
+             "unreachable": e.NodeUnreachable, "joined": e.NodeJoined, "reserved": e.NodeReserved,
+             "unreserved": e.NodeUnreserved}  # fmt: skip
     for mark, kind in marks.items():
         [envelope] = published(d.NodeMarked("n1", mark, "why"))
         assert isinstance(envelope.event, kind)

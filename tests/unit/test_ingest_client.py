@@ -80,6 +80,8 @@ def test_nodes_pools_and_operators_calls(client: Client) -> None:
     assert node.node == "n1"
     assert client.command_node("n1", "drain", "smoke").pool == "default"
     assert client.pool().gpus_total == 4
+    reserved = client.reserve("default", nodes=["n1"], end_at=9e9, why="new disks")
+    assert client.withdraw_reservation("default", reserved.reservation_id) == reserved
     assert client.dead_letters() == []
 
 

@@ -22,6 +22,7 @@ from schedmate.services.ingest.node_projection import fold_node
 from schedmate.services.ingest.projection import View
 from tests.ingesting import JOB, START, decided, enveloped, ingesting, reported, request, submitted
 
+FAR = 9_000_000_000.0  # a time to come
 JOB_ID = "11111111-1111-5111-8111-111111111111"
 
 
@@ -58,6 +59,9 @@ def shown(*envelopes: Envelope[e.Event], now: float = START) -> Any:
         ([reported(), node_decided(e.NodeCordoned, 1)], START, "cordoned"),
         ([reported(), node_decided(e.NodeCordoned, 1), node_decided(e.NodeUncordoned, 2)], START, "up"),
         ([reported(), node_decided(e.NodeCordoned, 1), node_decided(e.NodeJoined, 2)], START, "cordoned"),
+        ([reported(), node_decided(e.NodeReserved, 1)], START, "reserved"),
+        ([reported(), node_decided(e.NodeReserved, 1), node_decided(e.NodeUnreserved, 2)], START, "up"),
+        ([reported(), node_decided(e.NodeReserved, 1), node_decided(e.NodeCordoned, 2)], START, "cordoned"),
         ([reported(), node_decided(e.NodeLost, 1)], START + 1, "lost"),
         ([reported(), node_decided(e.NodeUnreachable, 1)], START + 1, "silent"),
         ([reported(), node_decided(e.NodeLost, 1), reported(report_no=2, at=START + 2)], START + 2, "up"),
@@ -147,6 +151,55 @@ async def test_an_operators_call_goes_to_the_nodes_pool_and_into_the_audit(
         await under_test.fold(audited)
         [node] = (await under_test.http.get("/v1/nodes")).json()["nodes"]
         assert [call["call"] for call in node["calls"]] == [command]
+
+
+async def test_a_reservation_goes_to_the_pool_and_into_the_audit_and_can_be_withdrawn(tmp_path: Path) -> None:
+    async with ingesting(tmp_path) as under_test:
+        await under_test.fold(reported(pool="west"))
+        body = {"nodes": ["n1"], "start_at": FAR, "end_at": FAR + 100, "why": "new disks"}
+        answer = await under_test.http.post("/v1/pools/west/reservations", json=body)
+        assert answer.status_code == 202, answer.text
+        given = answer.json()["reservation_id"]
+        [asked] = under_test.published("schedmate.commands")
+        assert asked.event == e.ReservationRequested(
+            reservation_id=given, pool="west", nodes=("n1",), start_at=FAR, end_at=FAR + 100, requested_by="local",
+            why="new disks",
+        )  # fmt: skip
+        assert asked.event.key == given
+        [audited] = under_test.published("schedmate.audit")
+        await under_test.fold(asked, audited)
+        [node] = (await under_test.http.get("/v1/nodes")).json()["nodes"]
+        assert [call["call"] for call in node["calls"]] == ["reserve"]
+        back = await under_test.http.post(f"/v1/pools/west/reservations/{given}/withdraw", json={"why": "not today"})
+        assert back.status_code == 202, back.text
+        assert under_test.published("schedmate.commands")[1].event == e.ReservationWithdrawalRequested(
+            reservation_id=given, pool="west", requested_by="local", why="not today"
+        )
+        assert under_test.published("schedmate.audit")[1].event.target == f"reservation/{given}"
+
+
+@pytest.mark.parametrize(
+    ("pool", "body", "status"),
+    [
+        ("default", {"count": 2, "end_at": FAR + 100}, 202),
+        ("default", {"end_at": FAR + 100}, 422),
+        ("default", {"nodes": ["n1"], "count": 1, "end_at": FAR + 100}, 422),
+        ("default", {"nodes": ["n1"], "end_at": START}, 422),
+        ("default", {"nodes": ["n1"], "start_at": FAR + 200, "end_at": FAR + 100}, 422),
+        ("default", {"nodes": ["n1"]}, 422),
+        ("default", {"nodes": ["n9"], "end_at": FAR + 100}, 404),
+        ("west", {"nodes": ["n1"], "end_at": FAR + 100}, 404),
+        ("..", {"nodes": ["n1"], "end_at": FAR + 100}, 404),
+    ],
+)
+async def test_a_reservation_names_nodes_of_the_pool_or_how_many_and_a_time_to_come(
+    tmp_path: Path, pool: str, body: dict[str, Any], status: int
+) -> None:
+    async with ingesting(tmp_path) as under_test:
+        await under_test.fold(reported())
+        answer = await under_test.http.post(f"/v1/pools/{pool}/reservations", json=body)
+        assert answer.status_code == status, answer.text
+        assert len(under_test.published("schedmate.commands")) == (status == 202)
 
 
 async def test_a_call_about_an_unknown_node_or_command_is_refused(tmp_path: Path) -> None:

@@ -11,12 +11,22 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from schedmate import __version__
-from schedmate.services.ingest.api import bodies, bundles, dead_letters, documentation, events, jobs, logs, nodes
+from schedmate.services.ingest.api import (
+    bodies,
+    bundles,
+    dead_letters,
+    documentation,
+    events,
+    jobs,
+    logs,
+    nodes,
+    reservations,
+)
 from schedmate.services.ingest.api.context import Context
 from schedmate.services.ingest.api.edge import Edge, problem_response
 from schedmate.services.ingest.problems import Kind, Problem
 
-_ROUTERS: Final = tuple(module.router for module in (jobs, logs, nodes, bundles, dead_letters, events))
+_ROUTERS: Final = tuple(module.router for module in (jobs, logs, nodes, reservations, bundles, dead_letters, events))
 _KINDS: Final = {kind.status: kind for kind in (Kind.BAD_REQUEST, Kind.NOT_FOUND, Kind.METHOD_NOT_ALLOWED)}
 _DETAILS: Final = {
     404: "There is nothing at this path; /openapi.json lists what there is.",
