@@ -227,7 +227,7 @@ def test_operators_reserve_a_node_and_take_it_back(up: Up) -> None:
     assert "new disks" in up.client.nodes()[0].why
     up.json("unreserve", made["reservation_id"])
     up.until(lambda: up.nodes()[0] == "up")
-    now = time.time()
+    now = datetime.now(UTC).timestamp()
     up.client.reserve("default", count=1, start_at=now + 1, end_at=now + 6)
     up.until(lambda: "reserved" in up.nodes())
     up.until(lambda: set(up.nodes()) == {"up"})
