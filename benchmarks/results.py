@@ -15,7 +15,7 @@ import os
 import sys
 from pathlib import Path
 
-from schedmate.simulator.results.grid import GROUNDS, cases
+from schedmate.simulator.results.grid import BY_NAME, GROUNDS, absent_files, cases
 from schedmate.simulator.results.ledger import WITNESSES, Ledger, code_version, run_missing
 from schedmate.simulator.results.page import write_page
 
@@ -41,17 +41,25 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results.md")
     given = parser.parse_args()
     if not os.environ.get("SCHEDMATE_TRACES"):
-        parser.error("no traces: set SCHEDMATE_TRACES to the folder that has them (docs/traces.md)")
+        told(
+            "all runs are skipped, and the page is as it was: SCHEDMATE_TRACES names no folder of traces (docs/traces.md)"
+        )
+        return
     folder, code, ledger = (
         Path(os.environ["SCHEDMATE_TRACES"]).resolve(),
         code_version(),
         Ledger(RESULTS / "runs.jsonl"),
     )
+    for ground in GROUNDS:
+        if files := absent_files(ground, folder):
+            told(f"skipped: {ground.title}: there is no {', no '.join(files)}")
     wanted = [case for case in cases() if any(part in case.key for part in given.only.split(","))]
     if not given.page_only:
         for part in ([case for case in wanted if short == (case.ground in SHORT)] for short in (True, False)):
             lines = ledger.lines(code)
-            missing = [case for case in part if case.key not in lines]
+            missing = [
+                case for case in part if case.key not in lines and not absent_files(BY_NAME[case.ground], folder)
+            ]
             told(f"code {code}: {len(part) - len(missing)} of {len(part)} runs are finished")
             run_missing(missing, ledger, folder, code, processes=given.processes, seconds=given.seconds, told=told)
     write_page(given.out, ledger.lines(code), code, folder)

@@ -148,6 +148,8 @@ class Simulation:
             if progress is not None and told >= PROGRESS_JOBS:
                 progress(told)
                 told = 0
+        if progress is not None and told:
+            progress(told)
         if outcome.runs is not None:
             outcome.runs += [(number, run.since, last, run.placed.seats) for number, run in runs.items()]
         return outcome

@@ -16,6 +16,7 @@ from schedmate.simulator.recorded import read_log, recording_of
 from schedmate.simulator.rows import Row, header_of, rows_of
 from schedmate.simulator.trace import Trace, TraceError, TraceJob
 
+RECORDED, PHILLY_JSON, POLLUX, PAI = "recorded", "philly-json", "pollux", "pai"
 _POLLUX: Final = frozenset({"name", "time", "application", "num_replicas", "batch_size"})
 _SACCT_TRES: Final = re.compile(r"gres/gpu(?::([^=,]+))?=(\d+)")  # AllocTRES: gres/gpu:a100=2,gres/gpu=2
 _SACCT_GRES: Final = re.compile(
@@ -42,27 +43,46 @@ def read_trace(path: Path) -> Trace:
     """
     if not path.is_file():
         raise TraceError(f"there is no trace {path}")
-    with path.open("rb") as file:
-        start = file.read(64).lstrip()
-    if start.startswith(b'{"pool":'):
+    name = kind_of(path)
+    if name == RECORDED:
         return recording_of(read_log(path)).trace(path.name)
-    if start[:1] in (b"[", b"{"):
-        return _dated(path, "philly-json", _philly_json(path), {})
-    header = header_of(path)
-    if set(header) >= _POLLUX:
+    if name == PHILLY_JSON:
+        return _dated(path, name, _philly_json(path), {})
+    if name == POLLUX:
         jobs = pollux_jobs(path, rows_of(path))
-        return replace(_dated(path, "pollux", ((job, None) for job in jobs), {}), settings=dict(POLLUX_SETTINGS))
+        return replace(_dated(path, name, ((job, None) for job in jobs), {}), settings=dict(POLLUX_SETTINGS))
+    header = header_of(path)
     if (table := table_of(header)) is not None:
         return _pai(path, table)
-    kind = next((k for k in KINDS if k.needs <= set(header)), None)
+    kind = next((k for k in KINDS if k.name == name), None)
     if kind is None:
         raise TraceError(_no_trace(path, header))
     return _tabled(path, kind.name, rows_of(path), kind.read)
 
 
+def kind_of(path: Path) -> str | None:
+    """Return the kind of a file by its first line, None where it is no trace of a known kind.
+
+    Raises:
+        TraceError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        start = file.read(64).lstrip()
+    if start.startswith(b'{"pool":'):
+        return RECORDED
+    if start[:1] in (b"[", b"{"):
+        return PHILLY_JSON
+    header = header_of(path)
+    if set(header) >= _POLLUX:
+        return POLLUX
+    if table_of(header) is not None:
+        return PAI
+    return next((kind.name for kind in KINDS if kind.needs <= set(header)), None)
+
+
 def _pai(path: Path, table: str) -> Trace:
     tasks, job_of = tasks_reader(path, table)
-    return _tabled(path, "pai", rows_of_table(tasks, "pai_task_table"), lambda row: _undated(job_of(row)))
+    return _tabled(path, PAI, rows_of_table(tasks, "pai_task_table"), lambda row: _undated(job_of(row)))
 
 
 def _undated(job: TraceJob | None) -> tuple[TraceJob, None] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +12,45 @@ import typer
 
 from schedmate.cli import rendering
 from schedmate.simulator.generate import HEADER, philly_like, rows
-from schedmate.simulator.readers import read_trace
+from schedmate.simulator.readers import kind_of, read_trace
+from schedmate.simulator.trace import TraceError
 
 app = typer.Typer(help="Job traces: read one, generate one (docs/traces.md).", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(
+    folder: Annotated[Path | None, typer.Argument(help="Where to look; default: the folder that SCHEDMATE_TRACES names.", exists=True, file_okay=False)] = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:  # fmt: skip
+    """List the traces in a folder and the folders in it, with their kinds (docs/traces.md)."""
+    named = os.environ.get("SCHEDMATE_TRACES", "")
+    root = folder or Path(named or "no folder")
+    if not root.is_dir():
+        raise typer.BadParameter("name a folder that is there, or let SCHEDMATE_TRACES name one")
+    found = [
+        {"trace": str(path.relative_to(root)), "kind": kind, "bytes": path.stat().st_size}
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and (kind := _kind(path)) is not None
+    ]
+    if json:
+        rendering.print_json(found)
+        return
+    for row in found:
+        rendering.console().print(
+            f"{row['kind']:12} {row['bytes']:>14,}  {rendering.harmless(str(row['trace']))}", soft_wrap=True
+        )
+    if not found:
+        rendering.console().print(f"no trace of a known kind in {rendering.harmless(str(root))}", soft_wrap=True)
+
+
+def _kind(path: Path) -> str | None:
+    """Return the kind of a file, None where it cannot be read as a trace of any kind."""
+    try:
+        return kind_of(path)
+    except (TraceError, OSError):
+        return None
 
 
 @app.command()

@@ -138,6 +138,12 @@ def _cases_on(ground: Ground) -> Iterator[Case]:
         yield Case(ground.name, "qssf", column, weighed=True)
 
 
+def absent_files(ground: Ground, folder: Path) -> list[str]:
+    """Return the files of a ground that the folder does not have."""
+    needed = [ground.trace, *([ground.nodes_file] if ground.nodes_file else []), *([POOLS] if ground.factor else [])]
+    return [name for name in needed if not (folder / name).is_file()]
+
+
 @cache
 def loaded(name: str, folder: Path) -> tuple[Trace, Cluster]:
     """Return a ground's trace and cluster, read once a process."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from schedmate.simulator.results.grid import ADVICE, BY_NAME, GROUNDS, Case, Ground, cases, loaded
+from schedmate.simulator.results.grid import ADVICE, BY_NAME, GROUNDS, Case, Ground, absent_files, cases, loaded
 from schedmate.simulator.results.ledger import Line
 from schedmate.simulator.results.peers import PEERS
 from schedmate.simulator.results.pictures import Picture, draw_pictures
@@ -32,7 +32,7 @@ def write_page(out: Path, used: Mapping[str, Line], code: str, folder: Path) -> 
     parts = [_HEAD, _state(used, code), *_findings(used), _peers(used)]
     for ground in _SHOWN:
         parts += _ground(ground, used, folder, pictures)
-    parts += [robustness_section(out.parents[1] / "results" / "robustness.jsonl"), _missing(used)]
+    parts += [robustness_section(out.parents[1] / "results" / "robustness.jsonl"), _missing(used, folder)]
     out.write_text("\n".join(part.strip("\n") + "\n" for part in parts if part), "utf-8")
 
 
@@ -116,24 +116,31 @@ def _matrix(lines: Mapping[tuple[str, str], Line]) -> str:
 
 
 def _all_figures(lines: Mapping[tuple[str, str], Line]) -> str:
-    rows = [
-        (f"`{policy}`", advice, *(number(line.figures.get(name)) for name in _FIGURES))
-        for (policy, advice), line in sorted(lines.items())
-    ]
+    """All figures of the runs, but of those that came to the same as without advice."""
+    rows = []
+    for (policy, advice), line in sorted(lines.items()):
+        own = lines.get((policy, "none"))
+        if advice == "none" or own is None or own.blocks != line.blocks:
+            rows.append((f"`{policy}`", advice, *(number(line.figures.get(name)) for name in _FIGURES)))
     return (
-        "<details><summary>All figures</summary>\n\n"
+        "<details><summary>All figures (what came to the same as without advice is left out)</summary>\n\n"
         + table(("policy", "advice", *(f"`{name}`" for name in _FIGURES)), rows)
         + "\n\n</details>\n"
     )
 
 
-def _missing(used: Mapping[str, Line]) -> str:
+def _missing(used: Mapping[str, Line], folder: Path) -> str:
     absent: list[Case] = [case for case in cases() if case.key not in used]
     if not absent:
         return "## What is missing\n\nNothing: every run that the page wants is in it.\n"
-    by_ground: dict[str, list[str]] = {}
+    by_ground: dict[str, list[Case]] = {}
     for case in absent:
-        by_ground.setdefault(BY_NAME[case.ground].title, []).append(f"`{case.policy}` with {case.label}")
-    return "## What is missing\n\nRuns that are not finished; `make results` goes on with them.\n\n" + "".join(
-        f"- {title}: {', '.join(runs)}\n" for title, runs in by_ground.items()
-    )
+        by_ground.setdefault(case.ground, []).append(case)
+    said = []
+    for name, wanted in by_ground.items():
+        if files := absent_files(BY_NAME[name], folder):
+            said.append(f"- {BY_NAME[name].title}: all {len(wanted)} runs, for want of {', '.join(files)}\n")
+        else:
+            runs = ", ".join(f"`{case.policy}` with {case.label}" for case in wanted)
+            said.append(f"- {BY_NAME[name].title}: {runs}\n")
+    return "## What is missing\n\nRuns that are not finished; `make results` goes on with them.\n\n" + "".join(said)

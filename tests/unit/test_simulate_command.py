@@ -230,3 +230,22 @@ def test_a_table_is_shown_and_a_trace_described(trace: Path):
     told = json.loads(CliRunner().invoke(app, ["traces", "show", str(trace), "--json"]).stdout)
     assert (told["kind"], told["jobs"], told["pools"]) == ("csv", 200, 5)
     assert "gpu_hours" in CliRunner().invoke(app, ["traces", "show", str(trace)]).stdout
+
+
+def test_traces_in_a_folder_are_listed_by_their_kinds(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "log.json").write_text('[{"jobid": "a"}]')
+    (tmp_path / "deep" / "notes.md").write_text("nothing of the kind\n")
+    (tmp_path / "deep" / "picture.png").write_bytes(b"\x89PNG\xff\xfe")
+    (tmp_path / "deep" / "pai_task_table.csv").write_text("a,w,2,Terminated,5,65,600,30,100,V100\n")
+    (tmp_path / "empty.csv").write_text("")
+    done = CliRunner().invoke(app, ["traces", "list", str(tmp_path), "--json"])
+    assert [(row["trace"], row["kind"]) for row in json.loads(done.stdout)] == [
+        ("deep/log.json", "philly-json"), ("deep/pai_task_table.csv", "pai"), ("trace.csv", "csv"),
+    ]  # fmt: skip
+    monkeypatch.setenv("SCHEDMATE_TRACES", str(tmp_path))
+    assert "trace.csv" in CliRunner().invoke(app, ["traces", "list"]).stdout
+    monkeypatch.setenv("SCHEDMATE_TRACES", "")
+    assert CliRunner().invoke(app, ["traces", "list"]).exit_code == 2
+    (tmp_path / "none").mkdir()
+    assert "no trace of a known kind" in CliRunner().invoke(app, ["traces", "list", str(tmp_path / "none")]).stdout

@@ -201,6 +201,15 @@ def test_the_log_of_a_run_holds_every_entry_and_parallel_runs_equal_single_ones(
     assert alone == beside
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_progress_of_all_runs_comes_to_all_their_jobs(processes: int):
+    trace = trace_of(*((float(n), 1 + n % 3, 50.0) for n in range(2500)))
+    told: list[int] = []
+    list(run_all(trace, uniform(4, 4), [Setting("fifo", "none"), Setting("smallest", "none")], processes, told.append))
+    assert sum(told) == 5000
+    assert min(told) >= 0
+
+
 @pytest.mark.parametrize("source", ["nobody", "noisy", "noisy:x", "noisy:-1", "column:", "noisy:1,y"])
 def test_a_source_of_advice_that_nobody_knows_is_refused(source: str):
     with pytest.raises(TraceError):

@@ -202,7 +202,9 @@ def test_the_page_is_written_of_what_there_is_and_names_what_is_missing(traces: 
     text = out.read_text()
     assert "Tiresias' simulator | 219.2" in text
     assert "the run time binds" in text
-    assert "`srtf` with oracle" in text.partition("## What is missing")[2]
+    missing = text.partition("## What is missing")[2]
+    assert "`tiresias` with none" in missing
+    assert "for want of philly-week-peer/philly_week_20171001.csv" in missing
     drawn = {path.name: path.read_bytes() for path in (tmp_path / "docs" / "pictures").iterdir()}
     assert set(drawn) == {"jct-week-54.svg", "cdf-week-54.svg"}
     page.write_page(out, lines, "c", traces)
