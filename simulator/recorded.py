@@ -86,6 +86,10 @@ class Entry(Protocol):
     def decisions(self) -> Sequence[Decision]:
         """What it decided."""
 
+    @property
+    def trust(self) -> Mapping[str, float]:
+        """The sources of advice whose weight changed, and what it is from then on."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
@@ -98,6 +102,7 @@ class LogLine:
     refused: Collection[int]
     decisions: Sequence[Decision]
     config: Mapping[str, Any] | None = None
+    trust: Mapping[str, float] = field(default_factory=dict)
 
 
 def line_of(entry: Entry, config: PoolConfig | None = None) -> str:
@@ -110,6 +115,8 @@ def line_of(entry: Entry, config: PoolConfig | None = None) -> str:
         "refused": sorted(entry.refused),
         "decisions": [decision_to_json(d) for d in entry.decisions],
     }
+    if entry.trust:
+        value["trust"] = dict(entry.trust)
     if config is not None:
         value["config"] = config.to_json()
     return json.dumps(value, separators=(",", ":")) + "\n"
@@ -135,6 +142,7 @@ def _line(name: str, number: int, text: str) -> LogLine:
         return LogLine(
             str(value["pool"]), int(value["seq"]), float(value["at"]), tuple(input_from_json(i) for i in value["inputs"]),
             frozenset(int(n) for n in value["refused"]), tuple(decision_from_json(d) for d in value["decisions"]), value.get("config"),
+            dict(value.get("trust", {})),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TraceError(f"{name}, line {number}: no entry of a pool's log ({error!r})") from error
@@ -168,6 +176,8 @@ def replayed(entries: Iterable[Entry]) -> Difference | None:
             state = states[entry.pool] = _fresh(entry)
         done = step(state, [value for n, value in enumerate(entry.inputs) if n not in entry.refused], entry.at)
         mine, theirs = [_text(d) for d in entry.decisions], [_text(d) for d in done.decisions]
+        if entry.trust:  # an older core recorded no weights
+            mine, theirs = [*mine, json.dumps(dict(entry.trust))], [*theirs, json.dumps(done.trust)]
         for index in range(max(len(mine), len(theirs))):
             here, there = (texts[index] if index < len(texts) else None for texts in (mine, theirs))
             if here != there:
@@ -243,7 +253,7 @@ class Recording:
         if cluster is None:
             cluster = self._pools[entry.pool] = _Cluster(_fresh(entry))
         arrived = self._arrivals(entry)
-        recover(cluster.state, entry.inputs, set(entry.refused), entry.decisions, entry.at)
+        recover(cluster.state, entry.inputs, set(entry.refused), entry.decisions, entry.at, entry.trust)
         self._later(lambda integrals: integrals.until(entry.at))
         if arrived:
             self._catch_up(entry.at)

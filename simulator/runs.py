@@ -143,7 +143,9 @@ def _recorder(log: TextIO) -> Callable[[PoolState, Step], None]:
     """Return what writes every step as one line: the entry of a pool's log, as plain values."""
 
     def record(state: PoolState, done: Step) -> None:
-        entry = LogLine(state.pool, state.seq, state.at, done.inputs, done.refused.keys(), done.decisions)
+        entry = LogLine(
+            state.pool, state.seq, state.at, done.inputs, done.refused.keys(), done.decisions, trust=done.trust
+        )
         log.write(line_of(entry, state.config if state.seq == 0 else None))
 
     return record

@@ -61,6 +61,7 @@ class PoolUnderTest:
             "inputs": [i.to_json(x) for x in done.inputs],
             "refused": done.refused,
             "decisions": [d.to_json(x) for x in done.decisions],
+            "trust": done.trust,
         }
         self.log.append(json.loads(json.dumps(entry)))
         self._check_recovery(before)
@@ -72,7 +73,7 @@ class PoolUnderTest:
         inputs = [i.from_json(x) for x in entry["inputs"]]
         recovered = PoolState.from_json(json.loads(before), policy_named)
         decisions = [d.from_json(x) for x in entry["decisions"]]
-        recover(recovered, inputs, {int(k) for k in entry["refused"]}, decisions, entry["at"])
+        recover(recovered, inputs, {int(k) for k in entry["refused"]}, decisions, entry["at"], entry["trust"])
         assert recovered.to_json() == self.state.to_json(), "recovery came to another state"
         replayed = step(PoolState.from_json(json.loads(before), policy_named), inputs, entry["at"])
         assert [d.to_json(x) for x in replayed.decisions] == entry["decisions"], "replay decided otherwise"

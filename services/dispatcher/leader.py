@@ -347,6 +347,7 @@ class PoolLeader:
                 bus=self._identity,
                 decisions=done.decisions,
                 config={"policy": self.state.config.policy},
+                trust=done.trust,
             )
             self._figures.decided(entry, self.state, self._clock.monotonic() - began)
             batch.set_attribute(names.DECISIONS, len(done.decisions))
@@ -385,7 +386,7 @@ class PoolLeader:
             kept = [value for value in kept if not any(value is one for one in found)]
         inputs = (*done.inputs, *culprits)
         broke = {len(done.inputs) + n: "the input broke the core" for n in range(len(culprits))}
-        return Step(inputs, done.refused, done.decisions), broke
+        return Step(inputs, done.refused, done.decisions, done.trust), broke
 
     async def _append(self, entry: Entry) -> None:
         try:

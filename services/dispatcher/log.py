@@ -47,7 +47,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry. `offsets` maps a topic to the next offset of each partition; `bus` is the identity of the bus they belong to."""
+    """One entry. `offsets` maps a topic to the next offset of each partition; `bus` is the identity of the bus they belong to.
+
+    `trust` has the sources of advice whose weight changed in it, and what it is from then on; a body without is read as none.
+    """
 
     pool: str
     seq: int
@@ -61,6 +64,7 @@ class Entry:
     decisions: tuple[Decision, ...]
     config: Mapping[str, Any] = field(default_factory=dict)
     core_version: str = CORE_VERSION
+    trust: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -83,6 +87,7 @@ class Entry:
             "offsets": dict(self.offsets),
             "bus": self.bus,
             "decisions": [decision_values.to_json(d) for d in self.decisions],
+            **({"trust": dict(self.trust)} if self.trust else {}),
         }
 
     @classmethod
@@ -101,6 +106,7 @@ class Entry:
             decisions=tuple(decision_values.from_json(d) for d in body["decisions"]),
             config=dict(body["config"]),
             core_version=body["core_version"],
+            trust=dict(body.get("trust", {})),
         )
 
 

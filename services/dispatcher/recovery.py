@@ -54,7 +54,7 @@ async def recover_pool(pool_log: PoolLog) -> Recovered:
 def fold_entry(state: PoolState, entry: Entry) -> None:
     """Fold one recorded entry; it must be the next one."""
     assert entry.seq == state.seq + 1, f"the log of {entry.pool} lacks entry {state.seq + 1}"
-    recover(state, entry.inputs, set(entry.refused), entry.decisions, entry.at)
+    recover(state, entry.inputs, set(entry.refused), entry.decisions, entry.at, entry.trust)
 
 
 async def missing_jobs(store: Store, state: PoolState) -> list[i.Input]:

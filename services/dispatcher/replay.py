@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from schedmate.infra.store.port import Store
@@ -66,12 +67,23 @@ def _compare(state: PoolState, entry: Entry) -> Difference | None:
     done = step(state, [value for n, value in enumerate(entry.inputs) if n not in entry.refused], entry.at)
     recorded = [canonical_text(d) for d in entry.decisions]
     replayed = [canonical_text(d) for d in done.decisions]
+    if entry.core_version == CORE_VERSION:  # an older core's entries record no weights
+        recorded += _weights(entry.trust)
+        replayed += _weights(done.trust)
     for index in range(max(len(recorded), len(replayed))):
         mine = recorded[index] if index < len(recorded) else None
         other = replayed[index] if index < len(replayed) else None
         if mine != other:
             return Difference(entry.seq, index, mine, other, entry.core_version)
     return None
+
+
+def _weights(trust: Mapping[str, float]) -> list[str]:
+    """Return the weights that changed as bytes are compared, after the decisions."""
+    return [
+        json.dumps({"kind": "trust", "source": b, "weight": w}, sort_keys=True, separators=(",", ":"))
+        for b, w in trust.items()
+    ]
 
 
 def canonical_text(decision: decision_values.Decision) -> str:

@@ -57,8 +57,6 @@ def _leave(state: PoolState, job: Job, before: JobState, after: JobState) -> Non
         state.dequeue(job)
     elif before in RUNS:
         state.let_go(job)
-        if after is JobState.SUCCEEDED:
-            state.learn(job)
     elif before is JobState.STOPPING and state.leaving.pop(job.id, 0) is None:
         state.round_goes_on = True
     if before in HOLDS_GPUS and after not in HOLDS_GPUS:
@@ -66,6 +64,8 @@ def _leave(state: PoolState, job: Job, before: JobState, after: JobState) -> Non
     if after not in RUNS and state.rank_of:
         state.unrank(job)
     if after in TERMINAL:
+        if state.trust:
+            state.learn(job, whole=after is JobState.SUCCEEDED)
         state.ended[job.id] = _NAMES[after]
         state.ended_now[job.id] = job
         del state.jobs[job.id]
@@ -106,6 +106,7 @@ def _placed(state: PoolState, decision: Placed, index: int) -> None:
     job = state.jobs[decision.job]
     job.state = transition(job.state, JobEvent.PLACE)
     state.dequeue(job)
+    job.waited_s += state.at - job.since
     job.attempt = decision.attempt
     job.place = (state.seq, index)
     job.members = [Member(seat.node, seat.session, seat.gpus) for seat in decision.seats]
@@ -119,6 +120,8 @@ def _placed(state: PoolState, decision: Placed, index: int) -> None:
             state.capacity.claim_share(member.node, member.gpus[0], job.held_milli)
     state.lease(job)
     state.hold(job)
+    if state.trust:
+        state.watch(job)
     first = state.nodes[job.members[0].node]
     first.port_next = decision.master_port + 1
     state.set_timer(job)

@@ -1,9 +1,15 @@
 """EASY backfilling: the first job that does not fit gets a reservation, and others go before it where they do not delay it.
 
 The reservation is the nodes on which the job will fit first if every job that holds GPUs ends when it is expected to, and that time.
-A later job is started when it is expected to end before that time, or fits outside the reserved nodes. Who is already over its
-expected time is expected to end now. Where nothing is known every job carries the same estimate: whoever starts now ends after all
-that run, and nothing is started on reserved nodes.
+When that is, is known of jobs with a time limit, and of those of which something is said that is believed (core/advice.py: p90, else
+p50). A later job is started
+
+- on any nodes, where it is known to end before that time;
+- else beside the reserved nodes.
+
+Where too little is known for a time there is no reservation to go past: a later job is started only on nodes that are of no use to the
+first one. So without advice and without time limits the order is that of `fifo`, and with true run times the first job never starts
+later than its first reservation said.
 """
 
 from __future__ import annotations
@@ -12,10 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
-from schedmate.services.dispatcher.core.advice import expected_s
+from schedmate.services.dispatcher.core.advice import lasts_s
 from schedmate.services.dispatcher.core.capacity import Group
 from schedmate.services.dispatcher.core.fitting import at_limit, avoided, place_avoiding
 from schedmate.services.dispatcher.core.lifecycle import Emit
+from schedmate.services.dispatcher.core.queue import Key, Kind
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
@@ -27,40 +34,62 @@ DEPTH_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Where and when the first job that does not fit will start."""
+    """Where and when the first job that does not fit will start; `at` is infinite where that is not known. `free`: GPUs free there now."""
 
     at: float
     nodes: frozenset[str]
+    free: int
 
 
 def reserve(state: PoolState, job: Job) -> Reservation:
     """Return the reservation of a job that does not fit now."""
-    avoid = avoided(state, job)
-    need, members = job.gpus, job.nodes or 1
-    free = {
-        g.node: len(g.free)
-        for c in state.capacity.classes_for(job.gpu_type, job.gpu_memory_mib)
-        for g in state.capacity.groups_with(c, 0)
-        if g.node not in avoid
-    }
-    if job.nodes == 0:  # packed: as if every member took a whole node
-        largest = max((n for n in (len(state.nodes[name].gpus) for name in free)), default=1)
-        need, members = min(job.gpus, largest), -(-job.gpus // largest)
-    roomy = {name for name, count in free.items() if count >= need}
+    state.rank_outlasted()
+    free, kinds = _free_for(state, job)
+    now = dict(free)
+    need, members = _members(state, job, free)
+    roomy: dict[object, set[str]] = {}
+    for name, count in free.items():
+        if count >= need:
+            roomy.setdefault(kinds[name], set()).add(name)
     for key, job_id in state.holders:
-        if not state.jobs[job_id].holds_whole:
-            continue  # its GPU is free only when the others on it have ended too
         ends = max(float(key[0]), state.at)
-        for member in state.jobs[job_id].members:
-            if member.node in free:
-                free[member.node] += len(member.gpus)
-                if free[member.node] >= need:
-                    roomy.add(member.node)
-        together = _together(state, job, roomy, members)
+        if ends == inf:
+            break
+        holder = state.jobs[job_id]
+        if not holder.holds_whole:
+            continue  # its GPU is free only when the others on it have ended too
+        for member in holder.members:
+            name = member.node
+            if name in free:
+                free[name] += len(member.gpus)
+                if free[name] >= need:
+                    roomy.setdefault(kinds[name], set()).add(name)
+        together = next((t for n in roomy.values() if (t := _together(state, job, n, members)) is not None), None)
         if together is not None:
             chosen = sorted(together, key=lambda name: (free[name], state.nodes[name].order))[:members]
-            return Reservation(ends, frozenset(chosen))
-    return Reservation(inf, frozenset(free))
+            return Reservation(ends, frozenset(chosen), sum(now[name] for name in chosen))
+    return Reservation(inf, frozenset(free), sum(now.values()))
+
+
+def _free_for(state: PoolState, job: Job) -> tuple[dict[str, int], dict[str, object]]:
+    """Return the free GPUs of each node that could serve the job, and its kind: a gang stays within one type, a packed job within one class."""
+    avoid = avoided(state, job)
+    free: dict[str, int] = {}
+    kinds: dict[str, object] = {}
+    for gpu_class in state.capacity.classes_for(job.gpu_type, job.gpu_memory_mib):
+        for group in state.capacity.groups_with(gpu_class, 0):
+            if group.node not in avoid:
+                free[group.node] = len(group.free)
+                kinds[group.node] = gpu_class[0] if job.nodes else gpu_class
+    return free, kinds
+
+
+def _members(state: PoolState, job: Job, nodes: dict[str, int]) -> tuple[int, int]:
+    """Return GPUs a member and members; of a packed job as if every member took a whole node."""
+    if job.nodes:
+        return job.gpus, job.nodes
+    largest = max((n for n in (len(state.nodes[name].gpus) for name in nodes)), default=1)
+    return min(job.gpus, largest), -(-job.gpus // largest)
 
 
 def _together(state: PoolState, job: Job, roomy: set[str], members: int) -> set[str] | None:
@@ -76,21 +105,41 @@ def _together(state: PoolState, job: Job, roomy: set[str], members: int) -> set[
 
 
 def backfill(state: PoolState, first: Job, emit: Emit, place: Place, full: Callable[[], bool]) -> None:
-    """Start later jobs where they do not delay the first one."""
+    """Start later jobs where they do not delay the first one: those that are known to end soonest first, else as they stand."""
     reserved = reserve(state, first)
+    if reserved.at == inf and reserved.free == state.capacity.free_gpus:
+        return
+    nobody: frozenset[str] = frozenset()
+    too_large: set[tuple[Kind, bool]] = set()
+    for lasts, _, kind, job in _candidates(state, first):
+        beside = not state.at + lasts < reserved.at < inf
+        if (kind, beside) in too_large or at_limit(state, job) or _too_many(state, job):
+            continue
+        if full():
+            state.more = True
+            return
+        groups = place_avoiding(state, job, reserved.nodes if beside else nobody)
+        if groups is None:
+            too_large.add((kind, beside))  # nor does any other of its kind
+        else:
+            place(state, job, groups, 1, emit)
+
+
+def _candidates(state: PoolState, first: Job) -> list[tuple[float, Key, Kind, Job]]:
+    """Return the first waiting jobs of each kind of which one would fit somewhere."""
+    out = []
     for kind in state.queue.kinds():
-        for job_id in state.queue.first_of(kind, DEPTH_MAX):
-            job = state.jobs[job_id]
-            if job is first:
-                continue
-            if full():
-                state.more = True
-                return
-            if at_limit(state, job) or (
-                state.milli_of(job) == WHOLE_MILLI and job.gpus_total > state.capacity.free_gpus
-            ):
-                break
-            ends = state.at + expected_s(job, state)
-            groups = place_avoiding(state, job, frozenset() if ends < reserved.at < inf else reserved.nodes)
-            if groups is not None:
-                place(state, job, groups, 1, emit)
+        waiting = [state.jobs[job_id] for job_id in state.queue.first_of(kind, DEPTH_MAX)]
+        if _too_many(state, waiting[0]) or place_avoiding(state, waiting[0], frozenset()) is None:
+            continue
+        for job in waiting:
+            if job is not first:
+                assert job.queue_key is not None
+                out.append((lasts_s(job, state), job.queue_key, kind, job))
+    out.sort(key=lambda one: one[:2])
+    return out
+
+
+def _too_many(state: PoolState, job: Job) -> bool:
+    """Does it ask for more whole GPUs than are free anywhere?"""
+    return state.milli_of(job) == WHOLE_MILLI and job.gpus_total > state.capacity.free_gpus

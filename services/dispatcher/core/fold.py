@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from schedmate.schemas.states import HOLDS_GPUS, JobState
 from schedmate.services.dispatcher.core import reservations
+from schedmate.services.dispatcher.core.advice import usable
 from schedmate.services.dispatcher.core.ageing import Ageing
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.endings import end_member, suspect
@@ -229,7 +230,11 @@ def _estimate(state: PoolState, value: EstimateArrived) -> None:
         state.repeats += 1
         return
     job.estimate_revision = value.revision
-    job.p10_s, job.p50_s, job.p90_s, job.basis = value.p10_s, value.p50_s, value.p90_s, value.basis
+    raw = state.config.advice == "raw"
+    job.p10_s, job.p90_s = usable(value.p10_s, raw=raw), usable(value.p90_s, raw=raw)
+    job.p50_s, job.basis = usable(value.p50_s, raw=raw), value.basis
+    if value.p50_s is not None:
+        state.heed(job)
     if state.policy.uses_estimates or state.reservations:
         state.place_anew(job)
 

@@ -99,6 +99,7 @@ class Job:
     inference: bool = False
     within: str | None = None  # all members in one "rack" or "spine"
     served_s: float = 0.0  # how long earlier attempts ran that were stopped
+    waited_s: float = 0.0  # how long it waited before the attempts that it has had
     queue_key: Key | None = None
     queue_kind: Kind | None = None
 

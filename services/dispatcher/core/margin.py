@@ -64,6 +64,7 @@ def make_room(state: PoolState, job: Job, emit: Emit) -> bool:
 
     Jobs that are on their way out already count as gone: then nobody else is stopped, and the job waits for them.
     """
+    state.rank_outlasted()
     if state.nothing_gives_way(job) or state.milli_of(job) < WHOLE_MILLI:
         return False
     room = _Room(state, job)
@@ -94,6 +95,8 @@ def _victims(state: PoolState, job: Job, room: _Room) -> list[Job]:
         ):
             continue
         if spared(job, victim, borrowers):
+            continue
+        if state.waited_enough(victim):
             continue
         room.give(victim)
         victims.append(victim)

@@ -48,6 +48,10 @@ class Policy(Protocol):
         """Return the rank of a job that holds GPUs, from the job's facts alone, whatever the time: the highest gives way first."""
         ...
 
+    def outlasted(self, held_key: Key, state: PoolState) -> bool:
+        """Tell whether a holder has outlasted what its rank rests on, and is to be ranked anew; they stand first."""
+        ...
+
     def gives_way(self, held_key: Key, job: Job, state: PoolState) -> bool:
         """Tell whether a holder of this rank gives way to the waiting job now; who does, does so with every higher rank."""
         ...

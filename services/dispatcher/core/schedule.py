@@ -63,7 +63,7 @@ def _holds_others_back(state: PoolState, job: Job, emit: Emit, full: Callable[[]
         or (policy.preempts and make_room(state, job, emit))
     ):
         return True
-    if policy.backfills:
+    if policy.backfills and not state.overdue(job):
         backfill(state, job, emit, _place, full)
         return True
     return policy.head_blocks or state.overdue(job)

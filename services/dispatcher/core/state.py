@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ("AVOID_MAX", "CORE_VERSION", "ENDED", "STARTED", "TOLD", "Job", "Member", "Node", "PoolState")
 
-CORE_VERSION: Final = "1"
+CORE_VERSION: Final = "2"
 Request = tuple[int, int, str | None]
 """GPUs per node, thousandths of each, GPU type."""
 
@@ -73,6 +73,8 @@ class PoolState:
         self.round_at: float | None = None  # when a policy of rounds decides next
         self.trust: dict[str, Trust] = {}  # how far each source of advice is believed
         self.reservations: dict[str, Reservation] = {}  # of nodes for maintenance
+        self.trust_moved: dict[str, float] = {}  # the weights that changed in the current entry
+        self.trust_due: list[tuple[float, int, str, str]] = []  # when a running job is known to outlast its partner
         self.oldest: list[
             tuple[float, int, str]
         ] = []  # waiting jobs by when they came to wait, where advice may move them
@@ -132,16 +134,62 @@ class PoolState:
         known = self.trust.get(basis or "")
         return known.weight if known is not None else 0.0
 
-    def learn(self, job: Job) -> None:
-        """A job has finished: its source of advice is believed more, or less; whom that moves stands elsewhere from now on."""
-        if job.p50_s is None or self.config.advice == "raw":
-            return
-        run_s = (
-            job.served_s + max(m.ended_at or 0.0 for m in job.members) - min(m.started_at or 0.0 for m in job.members)
-        )
-        if self.trust.setdefault(job.basis or "", Trust()).learn(job.p50_s, run_s) and self.policy.uses_estimates:
+    def heed(self, job: Job) -> None:
+        """The job's source has spoken: its word counts for or against it, unless the job has started before."""
+        if self.config.advice != "raw" and job.attempt == 0:
+            self.trust.setdefault(job.basis or "", Trust()).said(job.id, job.p50_s)
+
+    def watch(self, job: Job) -> None:
+        """The job runs: remember when it will have outlasted a partner that has ended (core/trust.py)."""
+        for basis, known in self.trust.items():
+            runs_s = known.outlasts(job.id)
+            if runs_s is not None:
+                heappush(self.trust_due, (job.since + runs_s - job.served_s, job.order, job.id, basis))
+
+    def learn(self, job: Job, *, whole: bool) -> None:
+        """A job has ended (`whole`: of itself, well): its sources are believed more, or less."""
+        before = {basis: known.weight for basis, known in self.trust.items()}
+        self._settle()
+        run_s = job.served_s
+        if whole:
+            started = min(m.started_at or 0.0 for m in job.members)
+            run_s += max(m.ended_at or 0.0 for m in job.members) - started
+        for known in self.trust.values():
+            partner = self.jobs.get(known.partner(job.id))
+            known.ended(job.id, run_s, whole=whole)
+            if partner is not None and partner.state in _RUNS:
+                self.watch(partner)
+        for basis, known in self.trust.items():
+            if known.weight != before[basis]:
+                self._weight_moved(basis)
+
+    def _settle(self) -> None:
+        """Decide the pairs of which the running job has lasted for long enough by now."""
+        while self.trust_due and self.trust_due[0][0] <= self.at:
+            due, order, job_id, basis = heappop(self.trust_due)
+            job, known = self.jobs.get(job_id), self.trust[basis]
+            runs_s = known.outlasts(job_id)
+            if job is None or runs_s is None or job.state not in _RUNS:
+                continue
+            holds = job.since + runs_s - job.served_s
+            if holds > due:  # it was stopped meanwhile, or its processes came up later
+                heappush(self.trust_due, (holds, order, job_id, basis))
+            else:
+                known.outlasted(job_id)
+
+    def trust_is(self, basis: str, weight: float) -> None:
+        """The log says how far the source was believed from then on."""
+        known = self.trust.setdefault(basis, Trust())
+        if known.weight != weight:
+            known.weight = weight
+            self._weight_moved(basis)
+
+    def _weight_moved(self, basis: str) -> None:
+        """Whoever the weight moves stands elsewhere from now on."""
+        self.trust_moved[basis] = self.trust[basis].weight
+        if self.policy.uses_estimates:
             for other in self.jobs.values():
-                if other.p50_s is not None and other.basis == job.basis:
+                if other.p50_s is not None and other.basis == basis:
                     self.place_anew(other)
 
     def place_anew(self, job: Job) -> None:
@@ -154,14 +202,19 @@ class PoolState:
 
     def overdue(self, job: Job) -> bool:
         """Has the job waited so long that advice moves it no more (core/advice.py)?"""
-        return self.bounds_wait and self.at - job.since >= self.config.advice_wait_max_s
+        return self.bounds_wait and self.at - job.since + job.waited_s >= self.config.advice_wait_max_s
+
+    def waited_enough(self, job: Job) -> bool:
+        """Did the running job wait for so long that nobody takes its GPUs for the order's sake?"""
+        return self.bounds_wait and job.waited_s >= self.config.advice_wait_max_s
 
     def promote_overdue(self) -> None:
         """Whoever has waited for too long goes first."""
         while self.oldest and self.at - self.oldest[0][0] >= self.config.advice_wait_max_s:
             since, _, job_id = heappop(self.oldest)
             job = self.jobs.get(job_id)
-            if job is not None and job.queue_key is not None and job.since == since and job.queue_key[1] != -inf:
+            waits = job is not None and job.queue_key is not None and job.queue_key[1] != -inf
+            if job is not None and waits and job.since - job.waited_s == since:
                 self.dequeue(job)
                 self.enqueue(job)
 
@@ -193,7 +246,7 @@ class PoolState:
             if self.overdue(job):
                 key = (key[0], -inf, job.submitted_at, job.order)
             else:
-                heappush(self.oldest, (job.since, job.order, job.id))
+                heappush(self.oldest, (job.since - job.waited_s, job.order, job.id))
         job.queue_key = key
         self.queue.add(kind, key, job.id)
         if self.policy.rounds_s is not None:
@@ -289,6 +342,14 @@ class PoolState:
             served, job.served_s = job.served_s, job.served_s + self.at - job.since
             self.rank(job, self.policy.key(job, self))
             job.served_s = served
+
+    def rank_outlasted(self) -> None:
+        """Holders that have run for longer than was expected stand where they are expected to end now."""
+        at = 0
+        while at < len(self.holders) and self.policy.outlasted(self.holders[at][0], self):
+            first = self.holders[at]
+            self.hold(self.jobs[first[1]])
+            at += self.holders[at] == first  # nothing else is known of it
 
     def nothing_gives_way(self, job: Job) -> bool:
         """Tell whether not even the last of the holders gives way to the job."""
@@ -459,5 +520,7 @@ class PoolState:
             state.set_timer(job)
             if job.suspects:
                 state.suspecting[job.id] = None
+            if job.state in _RUNS:
+                state.watch(job)
         state.rank_anew()
         return state

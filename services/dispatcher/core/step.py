@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
@@ -29,11 +29,15 @@ class CorePoisonedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a step came to: inputs in their canonical order, which of them were refused (place → error), and the decisions."""
+    """What a step came to: inputs in their canonical order, which of them were refused (place → error), and the decisions.
+
+    `trust` has the sources of advice whose weight changed, and what it is now.
+    """
 
     inputs: tuple[Input, ...]
     refused: dict[int, str]
     decisions: tuple[Decision, ...]
+    trust: dict[str, float] = field(default_factory=dict)
 
 
 def canonical(inputs: Sequence[Input]) -> list[Input]:
@@ -69,7 +73,7 @@ def step(state: PoolState, inputs: Sequence[Input], at: float) -> Step:
         decisions = decide(state)
     except Exception as error:
         raise CorePoisonedError(None, error) from error
-    return Step(tuple(ordered), refused, tuple(decisions))
+    return Step(tuple(ordered), refused, tuple(decisions), dict(state.trust_moved))
 
 
 def begin(state: PoolState, at: float) -> None:
@@ -78,6 +82,7 @@ def begin(state: PoolState, at: float) -> None:
     state.at = max(state.at, at)
     state.repeats = 0
     state.ended_now.clear()
+    state.trust_moved.clear()
     state.before.clear()
     if state.ripening and state.ripening.take_due(state):
         state.queue.changed = True
@@ -86,15 +91,22 @@ def begin(state: PoolState, at: float) -> None:
 
 
 def recover(
-    state: PoolState, inputs: Sequence[Input], refused: set[int], decisions: Sequence[Decision], at: float
+    state: PoolState,
+    inputs: Sequence[Input],
+    refused: set[int],
+    decisions: Sequence[Decision],
+    at: float,
+    trust: Mapping[str, float] | None = None,
 ) -> None:
-    """Fold a recorded entry: its inputs and its decisions; the policy is not asked."""
+    """Fold a recorded entry: its inputs, its decisions and the weights it recorded; the policy is not asked."""
     begin(state, at)
     for index, value in enumerate(inputs):
         if index not in refused:
             fold(state, value)
     for index, decision in enumerate(decisions):
         apply(state, decision, index)
+    for basis, weight in (trust or {}).items():
+        state.trust_is(basis, weight)
     _admit_due(state)
     close(state)
 

@@ -1,76 +1,215 @@
-"""How far a source of advice is believed in a pool: what it said of jobs that have finished, against how long they ran.
+"""How far a source of advice is believed in a pool: what it said of pairs of jobs, against which of the two ran longer.
 
-Each finished job is compared with 64 that finished before it, every 4th of them: jobs that end one after the other are alike where the
-policy orders by the very estimates that are judged. a_i is the mean, over the pairs, of +1 where the source put the two in the order of
-their run times, and -1 where it did not. tau is the mean of a_i over about the last 2,000 jobs (each weighs 1/2,000 less with every later
-one), n their weight. Of a source that knows nothing a_i has the mean 0 and the variance 1/9 + 1/64, and jobs that are compared with the
-same others share their luck, which makes that of the mean (1 + 4)/9 + 1/64 over n. So
+**Pairs.** The jobs that a source speaks of are taken two by two as they are first spoken of: neighbours, which compete for the same
+GPUs. Only what was said before a job first started counts. A pair is decided when it is known that one of the two runs at least
+`APART` times as long as the other: both have ended, or the shorter one has, and the other has run for that long and goes on (so a
+source that calls a job short is judged while that job still runs). Runs that lie nearer to each other, and pairs of which the source
+says the same, are no evidence. A job that was cancelled or failed is only known to run longer than it did. The source is right (+1)
+or wrong (-1); what is no positive finite number is wrong.
 
-    w = clip(2 * (tau - 4 * sqrt(((1 + 4)/9 + 1/64) / n)), 0, 1), in tenths, rounded down
+**Why a source that knows nothing is not believed.** When a pair is decided depends on when both have run for so long, not on which of
+the two is the longer one: of such a source each verdict x is a fair coin, whatever the policy did with its word. Two gamblers bet a
+quarter and three quarters of their capital on its being right (`capital *= 1 + bet * x`), and neither falls below 1. Only when their
+mean has reached `BELIEVED` is the source believed at all: one that knows nothing comes there once in `BELIEVED` pairs at the most
+(a martingale's maximal inequality: Ville 1939; Shafer, "Testing by betting", JRSS A 184(2), 2021; restarted at 1: Shin, Ramdas and
+Rinaldo, "E-detectors", NEJSDS 2(2), 2024), one that is always right after some thirty pairs.
 
-is 0 until a source has shown that it knows something, and falls back to 0 when it knows nothing any more.
+**The weight.** Let skill be the mean of x over the last `REMEMBERED` pairs (each weighs 1/`REMEMBERED` less with every later one),
+spread_e the mean of |ln e - ln e'| over them, and spread_r that of |ln r - ln r'| over jobs that ended one after the other. For a source
+that is believed
+
+    w = min(1, sin(pi/2 * skill) * spread_r / spread_e)
+
+which is by how much ln r grows with ln e (the slope of a regression: the correlation is sin(pi/2 * tau) of Kendall's tau, Greiner 1909,
+times the ratio of the spreads). An estimate that is the truth times noise of sigma counts less the larger sigma is; one that is careful by
+itself, such as a median of many, counts whole. w goes in the steps of `STEPS`, up when the next one is reached but for a tenth, down when it
+is missed by a fifth. For any other source w is 0. When skill falls below `SKILL_MIN` a source is believed no more, and must show it all again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import floor, sqrt
+from dataclasses import dataclass, field, fields
+from math import isfinite, log, pi, sin
 from typing import Any, Final, Self
 
-COMPARED: Final = 64
-REMEMBERED: Final = 2000.0
-EVERY: Final = 4
-COMPARED_MIN: Final = 16
-_VARIANCE: Final = (1 + EVERY) / 9 + 1 / COMPARED
-_DEVIATIONS: Final = 4.0
-_STEPS: Final = 10
+APART: Final = 2.0
+BETS: Final = (0.25, 0.75)
+BELIEVED: Final = 1e6
+REMEMBERED: Final = 50.0
+SKILL_MIN: Final = 0.05
+STEPS: Final = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+STEP_REACHED: Final = 0.9
+STEP_DOWN: Final = 0.8
+RUN_MIN_S: Final = 1.0
+"""A run of no length counts as one of a second: twice nothing is nothing."""
+
+
+@dataclass(slots=True)
+class Pair:
+    """Two jobs and what was said of them; `second` is empty until it comes. `ended` is the one that has ended, `run_s` how long it ran."""
+
+    first: str
+    first_s: float | None
+    second: str = ""
+    second_s: float | None = None
+    ended: str = ""
+    run_s: float = 0.0
+
+    def other(self, job: str) -> str:
+        """Return the other job of the pair, empty where there is none yet."""
+        return self.second if job == self.first else self.first
+
+    @property
+    def decided_s(self) -> float:
+        """How long the other one has to run to be known as the longer one."""
+        return max(self.run_s, RUN_MIN_S) * APART
+
+    @property
+    def spread(self) -> float:
+        """How far apart the two estimates are: |ln e - ln e'|."""
+        return abs(log(self.first_s / self.second_s)) if self.first_s and self.second_s else 0.0
+
+    def verdict(self, shorter: str) -> int:
+        """Return 1 where the source put the shorter one first, -1 where it did not, 0 where it said the same of both."""
+        short, long = (self.first_s, self.second_s) if shorter == self.first else (self.second_s, self.first_s)
+        if short is None or long is None:
+            return -1
+        return (short < long) - (short > long)
 
 
 @dataclass(slots=True)
 class Trust:
-    """What is known of one source in one pool."""
+    """What is known of one source in one pool. `single` waits for its partner; `pairs` has each live job's pair."""
 
-    agreement: float = 0.0
-    jobs: float = 0.0
-    recent: list[tuple[float, float]] = field(default_factory=list)  # (estimate, run time)
     weight: float = 0.0
-    seen: int = 0
+    skill: float = 0.0
+    spread_e: float = 0.0
+    spread_r: float = 0.0
+    last_run_s: float = 0.0
+    runs: int = 0
+    decided: int = 0
+    capital: list[float] = field(default_factory=lambda: [1.0] * len(BETS))
+    believed: bool = False
+    single: Pair | None = None
+    pairs: dict[str, Pair] = field(default_factory=dict)
 
-    def learn(self, estimate_s: float, run_s: float) -> bool:
-        """A job has finished; return whether the weight has changed."""
-        agreed = pairs = 0
-        for estimate, run in self.recent:
-            pairs += 1
-            if estimate != estimate_s and run != run_s:
-                agreed += 1 if (estimate < estimate_s) == (run < run_s) else -1
-        if self.seen % EVERY == 0 or len(self.recent) < COMPARED:
-            self.recent.append((estimate_s, run_s))
-            if len(self.recent) > COMPARED:
-                del self.recent[0]
-        self.seen += 1
-        if pairs < COMPARED_MIN:
-            return False
-        keep = 1.0 - 1.0 / REMEMBERED
-        self.agreement = self.agreement * keep + agreed / pairs
-        self.jobs = self.jobs * keep + 1.0
-        shown = self.agreement / self.jobs - _DEVIATIONS * sqrt(_VARIANCE / self.jobs)
-        weight = floor(min(max(2.0 * shown, 0.0), 1.0) * _STEPS) / _STEPS
-        changed, self.weight = weight != self.weight, weight
-        return changed
+    def said(self, job: str, estimate_s: float | None) -> None:
+        """The source speaks of a job that has not started yet."""
+        told = estimate_s if estimate_s is not None and isfinite(estimate_s) and estimate_s > 0 else None
+        pair = self.pairs.get(job)
+        if pair is not None:
+            if pair.first == job:
+                pair.first_s = told
+            else:
+                pair.second_s = told
+        elif self.single is None:
+            self.single = self.pairs[job] = Pair(job, told)
+        else:
+            pair, self.single = self.single, None
+            pair.second, pair.second_s = job, told
+            self.pairs[job] = pair
+
+    def ended(self, job: str, run_s: float, *, whole: bool) -> None:
+        """A job has ended. `whole`: it ran as long as it runs; else (cancelled, failed) it would have run longer, nobody knows how long."""
+        pair = self.pairs.pop(job, None)
+        if pair is None:
+            return
+        if whole:
+            self._note_run(max(run_s, RUN_MIN_S))
+        if pair.ended:  # the other one ended before
+            if run_s >= pair.decided_s:
+                self._learn(pair, pair.ended)
+            elif whole and pair.run_s >= max(run_s, RUN_MIN_S) * APART:
+                self._learn(pair, job)
+        elif whole:
+            pair.ended, pair.run_s = job, run_s
+        else:
+            self._part(pair, job)
+
+    def outlasts(self, job: str) -> float | None:
+        """Return how long the live job has to run to be known as the longer one of its pair, None where its partner has not ended."""
+        pair = self.pairs.get(job)
+        return pair.decided_s if pair is not None and pair.ended else None
+
+    def outlasted(self, job: str) -> None:
+        """The live job has run for that long."""
+        pair = self.pairs.pop(job)
+        self._learn(pair, pair.ended)
+
+    def partner(self, job: str) -> str:
+        """Return the other job of the job's pair, empty where there is none."""
+        pair = self.pairs.get(job)
+        return pair.other(job) if pair is not None else ""
+
+    def _part(self, pair: Pair, ended: str) -> None:
+        """Nothing can be learnt of a pair of which one ended before its time and the first; the other one looks for a new partner."""
+        other = pair.other(ended)
+        if pair is self.single:
+            self.single = None
+        elif other in self.pairs:
+            told = pair.first_s if other == pair.first else pair.second_s
+            del self.pairs[other]
+            self.said(other, told)
+
+    def _note_run(self, run_s: float) -> None:
+        if self.last_run_s:
+            self.runs += 1
+            self.spread_r += (abs(log(run_s / self.last_run_s)) - self.spread_r) / min(self.runs, REMEMBERED)
+        self.last_run_s = run_s
+
+    def _learn(self, pair: Pair, shorter: str) -> None:
+        verdict = pair.verdict(shorter)
+        if verdict == 0:
+            return
+        self.decided += 1
+        self.capital = [max(c * (1.0 + bet * verdict), 1.0) for c, bet in zip(self.capital, BETS, strict=True)]
+        self.skill += (verdict - self.skill) / min(self.decided, REMEMBERED)
+        self.spread_e += (pair.spread - self.spread_e) / min(self.decided, REMEMBERED)
+        if not self.believed and sum(self.capital) / len(BETS) >= BELIEVED:
+            self.believed = True
+        elif self.believed and self.skill < SKILL_MIN:
+            self.believed = False
+            self.capital = [1.0] * len(BETS)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        if not self.believed:
+            self.weight = 0.0
+            return
+        wanted = 1.0 if self.spread_e == 0.0 else sin(pi / 2 * self.skill) * self.spread_r / self.spread_e
+        reached = max((step for step in STEPS if step * STEP_REACHED <= wanted), default=STEPS[0])
+        if reached > self.weight or wanted < self.weight * STEP_DOWN:
+            self.weight = reached
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""
         return {
-            "agreement": self.agreement,
-            "jobs": self.jobs,
-            "recent": [list(r) for r in self.recent],
-            "weight": self.weight,
-            "seen": self.seen,
+            **{name: getattr(self, name) for name in _NUMBERS},
+            "capital": list(self.capital),
+            "single": _pair_to_json(self.single) if self.single is not None else None,
+            "pairs": [_pair_to_json(p) for p in {id(p): p for p in self.pairs.values()}.values()],
         }
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
-        """Return it from a JSON object."""
-        return cls(
-            value["agreement"], value["jobs"], [(r[0], r[1]) for r in value["recent"]], value["weight"], value["seen"]
-        )
+        """Return it from a JSON object; one of another shape (an older core's) is a source of which nothing is known."""
+        if "capital" not in value:
+            return cls()
+        known = cls(**{name: value[name] for name in _NUMBERS}, capital=list(value["capital"]))
+        single = value["single"]
+        if single is not None:
+            known.single = Pair(**single)
+        for given in value["pairs"]:
+            pair = known.single if known.single is not None and given["first"] == known.single.first else Pair(**given)
+            for job in (pair.first, pair.second):
+                if job and job != pair.ended:
+                    known.pairs[job] = pair
+        return known
+
+
+_NUMBERS: Final = ("weight", "skill", "spread_e", "spread_r", "last_run_s", "runs", "decided", "believed")
+_PAIR_FIELDS: Final = tuple(f.name for f in fields(Pair))
+
+
+def _pair_to_json(pair: Pair) -> dict[str, Any]:
+    return {name: getattr(pair, name) for name in _PAIR_FIELDS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schedmate.services.dispatcher.core.advice import expected_s
+from schedmate.services.dispatcher.core.advice import lasts_s
 from schedmate.services.dispatcher.core.policies.fifo import Fifo
 from schedmate.services.dispatcher.core.queue import Key
 from schedmate.services.dispatcher.core.state import Job, PoolState
@@ -26,4 +26,8 @@ class Easy(Fifo):
 
     def held_key(self, job: Job, state: PoolState) -> Key:
         """When it is expected to end."""
-        return (job.since + max(expected_s(job, state) - job.served_s, 0.0), job.order)
+        return (job.since + lasts_s(job, state), job.order)
+
+    def outlasted(self, held_key: Key, state: PoolState) -> bool:
+        """Has the holder run for longer than was expected, and is not stopped for it?"""
+        return held_key[0] <= state.at and state.config.advice != "raw"

@@ -33,6 +33,10 @@ class Fifo:
         """Nobody gives way for order: all hold alike."""
         return (job.order,)
 
+    def outlasted(self, held_key: Key, state: PoolState) -> bool:  # noqa: ARG002
+        """Nothing that was said moves anybody."""
+        return False
+
     def gives_way(self, held_key: Key, job: Job, state: PoolState) -> bool:  # noqa: ARG002
         """Nobody gives way for order."""
         return False

@@ -39,6 +39,10 @@ class Srtf(Fifo):
             return (_KNOWN, job.since + left, job.order)
         return (_UNKNOWN, -(job.since + LEVEL_GPU_S / job.gpus_total - job.served_s), job.order)
 
+    def outlasted(self, held_key: Key, state: PoolState) -> bool:
+        """Has the holder run for longer than was expected?"""
+        return held_key[0] == _KNOWN and held_key[1] <= state.at and state.config.advice != "raw"
+
     def gives_way(self, held_key: Key, job: Job, state: PoolState) -> bool:
         """Does the holder have more left than the waiting job?"""
         kind, at, _ = held_key
