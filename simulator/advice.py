@@ -1,8 +1,9 @@
 """Sources of advice: what is said about a job's run time as it arrives.
 
 `none` says nothing; `constant` says the same of every job; `random` is a seeded permutation of the true run times within the pool;
-`noisy:SIGMA[,BIAS]` multiplies the true run time by exp(N(BIAS, SIGMA^2)); `oracle` is the true run time; `history` is the median of
-the last 200 jobs of the same pool and GPU count that had ended before; `column:NAME` and `column:FILE.csv:NAME` are a raw order key
+`noisy:SIGMA[,BIAS]` multiplies the true run time by exp(N(BIAS, SIGMA^2)); `oracle` is the true run time; `history` is what
+history-estimator says, from the jobs of the simulation that had ended before; `history:median` is the median of the last 200 of them of
+the same pool and GPU count; `column:NAME` and `column:FILE.csv:NAME` are a raw order key
 out of the trace, or out of a second file joined on `job_id`.
 
 `oracle` and `column` are research: they are taken as they are, with no clamp and no trust weight.
@@ -25,7 +26,9 @@ from schedmate.simulator.trace import Trace, TraceError, TraceJob
 
 HISTORY_JOBS: Final = 200
 RAW: Final = ("oracle", "column")
-KNOWN: Final = "none, constant, random, noisy:SIGMA[,BIAS], oracle, history, column:NAME or column:FILE.csv:NAME"
+KNOWN: Final = (
+    "none, constant, random, noisy:SIGMA[,BIAS], oracle, history, history:median, column:NAME or column:FILE.csv:NAME"
+)
 
 
 class Told:
@@ -39,11 +42,18 @@ class Told:
         """Return the estimate of the job."""
         return self._estimates[number]
 
-    def finished(self, number: int, pool: str) -> None:
+    def quantiles(self, number: int) -> tuple[None, None, str]:  # noqa: ARG002 - the protocol's signature
+        """Return that nothing is said but the estimate."""
+        return None, None, self.basis
+
+    def started(self, number: int, at: float) -> None:
+        """What runs tells it nothing."""
+
+    def finished(self, number: int, pool: str, at: float = 0.0) -> None:
         """What has ended tells it nothing."""
 
 
-class History:
+class RunningMedian:
     """The causal median of the last jobs of the same pool and GPU count."""
 
     basis = "history"
@@ -61,7 +71,14 @@ class History:
         middle = len(known) // 2
         return known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
 
-    def finished(self, number: int, pool: str) -> None:
+    def quantiles(self, number: int) -> tuple[None, None, str]:  # noqa: ARG002 - the protocol's signature
+        """Return that nothing is said but the estimate."""
+        return None, None, self.basis
+
+    def started(self, number: int, at: float) -> None:
+        """What runs tells it nothing."""
+
+    def finished(self, number: int, pool: str, at: float = 0.0) -> None:  # noqa: ARG002 - the protocol's signature
         """Remember a run time, and forget the one before the last 200."""
         job = self._jobs[number]
         key = (pool, job.gpus)
@@ -70,6 +87,13 @@ class History:
             del known[bisect_left(known, last.popleft())]
         last.append(job.duration_s)
         insort(known, job.duration_s)
+
+
+def history(jobs: Sequence[TraceJob]) -> Advisor:
+    """Return history-estimator as a source of advice."""
+    from schedmate.simulator.estimated import Estimated  # noqa: PLC0415 - numpy and all, only where it is asked for
+
+    return Estimated(jobs)
 
 
 def is_raw(source: str) -> bool:
@@ -82,7 +106,9 @@ def check_advice(source: str) -> None:
     name, _, rest = source.partition(":")
     if name == "noisy" and rest:
         _noise(source, rest)
-    elif source not in ("none", "constant", "random", "oracle", "history") and not (name == "column" and rest):
+    elif source not in ("none", "constant", "random", "oracle", "history", "history:median") and not (
+        name == "column" and rest
+    ):
         raise TraceError(f"no advice is called {source!r}; there are {KNOWN}")
 
 
@@ -95,7 +121,9 @@ def advisor(source: str, trace: Trace, seed: int, *, one_pool: bool) -> Advisor 
     if source == "none":
         return None
     if source == "history":
-        return History(trace.jobs)
+        return history(trace.jobs)
+    if source == "history:median":
+        return RunningMedian(trace.jobs)
     return Told(source.partition(":")[0], _told(source, trace, seed, one_pool=one_pool))
 
 

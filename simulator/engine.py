@@ -263,7 +263,8 @@ class Simulation:
         if self._advisor is not None:
             estimate = self._advisor.estimate_s(number, pool.name)
             if estimate is not None:
-                pool.inputs.append(EstimateArrived(job.id, 1, None, estimate, None, self._advisor.basis))
+                low, high, basis = self._advisor.quantiles(number)
+                pool.inputs.append(EstimateArrived(job.id, 1, low, estimate, high, basis))
 
     @staticmethod
     def _request(pool: Pool, job: TraceJob) -> JobArrived:
@@ -284,6 +285,8 @@ class Simulation:
         outcome = self.outcome
         if outcome.start_s[number] is None:
             outcome.start_s[number] = now
+            if self._advisor is not None:
+                self._advisor.started(number, now)
             outcome.nodes_least[number] = -(-self._jobs[number].gpus // pool.node_gpus)
             outcome.wait_s[number] = now - self._jobs[number].submit_s
         else:
@@ -330,7 +333,7 @@ class Simulation:
             self.outcome.runs.append((number, run.since, now, placed.seats))
         del self._runs[number]
         if code == 0 and self._advisor is not None:
-            self._advisor.finished(number, pool.name)
+            self._advisor.finished(number, pool.name, now)
 
     def _stop(self, pool: Pool, number: int, now: float) -> None:
         """The job gives way: what it has done since its last checkpoint is lost, and its next start costs a restart."""

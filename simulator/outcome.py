@@ -20,7 +20,15 @@ class Advisor(Protocol):
         """Return the estimated run time of the job at this place of the trace, asked once, as it arrives."""
         ...
 
-    def finished(self, number: int, pool: str) -> None:
+    def quantiles(self, number: int) -> tuple[float | None, float | None, str]:
+        """Return the 10 % and 90 % quantile that belong to the estimate, in seconds, and what it rests on; asked after `estimate_s`."""
+        ...
+
+    def started(self, number: int, at: float) -> None:
+        """The job runs, for the first time."""
+        ...
+
+    def finished(self, number: int, pool: str, at: float) -> None:
         """The job has ended: its run time is known from now on."""
         ...
 

@@ -24,6 +24,10 @@ class Estimate:
     p90_s: float | None = None
     early_end_risk: float | None = None
     similar: tuple[str, ...] = ()
+    similar_elsewhere: int = 0
+    gpu_utilisation: float | None = None
+    gpu_memory_bytes: int | None = None
+    sharing_class: str | None = None
 
 
 UNKNOWN: Final = Estimate(EstimateBasis.UNKNOWN)

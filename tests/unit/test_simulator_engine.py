@@ -23,7 +23,7 @@ from schedmate.simulator.runs import Setting, run_all, run_one
 from schedmate.simulator.trace import Trace, TraceError, TraceJob
 
 POLICIES = sorted(policies())
-ADVICE = ["none", "constant", "random", "noisy:1", "oracle", "history"]
+ADVICE = ["none", "constant", "random", "noisy:1", "oracle", "history", "history:median"]
 
 
 def trace_of(*jobs: tuple[float, int, float]) -> Trace:
@@ -226,16 +226,16 @@ def test_a_column_that_is_not_there_is_said(tmp_path: Path):
         advisor(f"column:{beside}:p", trace, 0, one_pool=True)
 
 
-def test_history_is_the_median_of_what_has_ended_before():
+def test_the_median_of_history_is_that_of_what_has_ended_before():
     trace = trace_of(*((0, 1, run) for run in (10, 30, 20)))
-    source = advisor("history", trace, 0, one_pool=True)
+    source = advisor("history:median", trace, 0, one_pool=True)
     assert source is not None
     assert source.estimate_s(0, "default") is None
     for n in range(3):
-        source.finished(n, "default")
+        source.finished(n, "default", 0.0)
     assert source.estimate_s(0, "default") == 20
     for _ in range(200):
-        source.finished(1, "default")
+        source.finished(1, "default", 0.0)
     assert source.estimate_s(0, "default") == 30
 
 

@@ -1,0 +1,378 @@
+"""The estimator: what is known of past jobs in, a distribution of the run time out. Pure, online; the same in production and simulator.
+
+It is told of submissions, starts and ends in the order of time, and asked at any instant. Order of work: the same job before
+(`exact_prior`), jobs with a like workload (`similar_jobs`), the learned model (`learned`), stated steps times the step time of kin on that
+GPU type (`steps`), the user's jobs (`user_median`), the pool's (`pool_prior`), `unknown`. A tenant's own past decides; others' jobs serve
+a tenant that has too little of its own, each tenant with one voice or a bounded weight, and only where the pool allows it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, isfinite, log, sqrt
+from typing import Any, Final, TypeVar
+
+from schedmate.schemas.events import EstimateBasis
+from schedmate.services.history_estimator import learned
+from schedmate.services.history_estimator.calibration import Tracker
+from schedmate.services.history_estimator.estimate import UNKNOWN, Estimate, quantile
+from schedmate.services.history_estimator.features import Past, Row
+from schedmate.services.history_estimator.groups import median
+from schedmate.services.history_estimator.hazard import Hazard
+from schedmate.services.history_estimator.jobs import Ended, Job
+from schedmate.services.history_estimator.sampling import COMMON, Samples
+from schedmate.services.history_estimator.similar import SimilarJobs, VectorIndex, steps_of
+
+REPEATS_MAX: Final = 20
+SIMILAR_SHOWN: Final = 20
+KEYS_MAX: Final = 200_000
+VOICES_MIN: Final = 3
+T = TypeVar("T")
+Key = tuple[str, ...]
+DEAD_BAND: Final = 1.5
+"""In logarithms: how far the learned mean must lie from the class's level before it moves the estimate. Jobs come in sweeps whose run times
+are nearly equal, and a mean of several sweeps hits none of them: the level stays unless the model contradicts it by more than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the estimator works. Counts of ended jobs."""
+
+    learn: bool = True
+    learned_jobs_min: int = 300
+    pool_jobs_min: int = 20
+    user_jobs_min: int = 3
+    across_tenants: bool = True
+    closed_pools: frozenset[str] = frozenset()  # these forbid learning across tenants
+
+    def across(self, pool: str) -> bool:
+        """Tell whether an estimate in a pool may rest on other tenants' jobs."""
+        return self.across_tenants and pool not in self.closed_pools
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A distribution before calibration; logarithms of seconds."""
+
+    basis: EstimateBasis
+    low: float
+    middle: float
+    high: float
+    similar: tuple[str, ...] = ()
+    elsewhere: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What a job was given, to be judged when it ends."""
+
+    key: tuple[str, str, str]
+    raw: tuple[float, float]
+    given: tuple[float, float]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A job that has not ended."""
+
+    job: Job
+    row: Row
+    started_at: float | None = None
+    given: _Given | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Traits:
+    """What else is known of an ended job."""
+
+    gpu_utilisation: float | None
+    gpu_memory_bytes: int | None
+    sharing_class: str | None
+
+
+@dataclass(slots=True)
+class _StepTimes:
+    """Step times of one kind of model on one GPU type and count, newest last."""
+
+    logs: deque[float] = field(default_factory=lambda: deque(maxlen=50))
+    jobs: deque[str] = field(default_factory=lambda: deque(maxlen=SIMILAR_SHOWN))
+
+
+class Estimator:
+    """Estimates from the past it is told of. `new_index` makes the index of embedded jobs; without one, nothing is found by likeness."""
+
+    def __init__(self, rules: Rules | None = None, new_index: Callable[[], VectorIndex] | None = None) -> None:
+        self._rules = rules or Rules()
+        self._past = Past()
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._repeats: OrderedDict[tuple[str, ...], deque[tuple[str, float, str | None]]] = OrderedDict()
+        self._similar = SimilarJobs(new_index) if new_index is not None else None
+        self._steps: OrderedDict[tuple[str, ...], _StepTimes] = OrderedDict()
+        self._traits: OrderedDict[str, _Traits] = OrderedDict()
+        self._hazards: OrderedDict[tuple[str, ...], Hazard] = OrderedDict()
+        self._pool_tenants: dict[str, OrderedDict[str, deque[float]]] = {}
+        self._trackers: dict[tuple[str, str, str], Tracker] = {}
+        self._samples = Samples(self._rules.learned_jobs_min)
+        self._learns = self._rules.learn and learned.available()
+
+    # --- the past ---
+
+    def submitted(self, job: Job) -> None:
+        """A job has been submitted; told again, it changes nothing."""
+        if job.id in self._open or not isfinite(job.submitted_at):
+            return
+        self._open[job.id] = _Open(job, self._past.row(job, job.submitted_at))
+        self._past.submit(job)
+
+    def analyzed(self, job: Job) -> None:
+        """More is known of a job that has been submitted: its content, its workload, its embedding."""
+        known = self._open.get(job.id)
+        if known is None:
+            self.submitted(job)
+            return
+        row = self._past.row(job, known.row.at) if job.workload and not known.job.workload else known.row
+        self._open[job.id] = _Open(job, row, known.started_at, known.given)
+
+    def started(self, job: str, at: float) -> None:
+        """A job runs from then on: evidence that it takes at least as long as it has run."""
+        known = self._open.get(job)
+        if known is not None and known.started_at is None:
+            known.started_at = at
+            self._past.start(job, at)
+
+    def finished(self, ended: Ended) -> None:
+        """A job has ended. One whose times make no sense is forgotten; of one that failed or was cancelled only the risk is learned."""
+        known = self._open.pop(ended.job.id, None)
+        if known is None:
+            return
+        whole = ended.usable and ended.run_s is not None and ended.outcome == "succeeded"
+        run_s = ended.run_s if ended.usable else None
+        self._past.end(Ended(ended.job, run_s if whole else None, ended.ended_at))
+        if run_s is None:
+            return
+        for key in _risk_keys(ended.job):
+            _kept(self._hazards, key, Hazard).learn(run_s, early=ended.outcome != "succeeded")
+        if whole:
+            self._learn(known, ended, log(max(run_s, 1.0)))
+
+    def _learn(self, known: _Open, ended: Ended, log_s: float) -> None:
+        job = ended.job
+        if known.given is not None:
+            self._trackers.setdefault(known.given.key, Tracker()).learn(known.given.raw, known.given.given, log_s)
+        if (key := job.exact_key) is not None:
+            _kept(self._repeats, key, lambda: deque(maxlen=REPEATS_MAX)).append((job.id, log_s, job.content_hash))
+        if self._similar is not None:
+            self._similar.learn(job, log_s)
+        steps = ended.steps or steps_of(job.workload)
+        for key in _step_keys(job) if steps else ():
+            times = _kept(self._steps, key, _StepTimes)
+            times.logs.append(log_s - log(steps or 1.0))
+            times.jobs.append(job.id)
+        tenants = self._pool_tenants.setdefault(job.pool, OrderedDict())
+        tenants.setdefault(job.tenant, deque(maxlen=50)).append(log_s)
+        if ended.gpu_utilisation is not None or ended.gpu_memory_bytes is not None or ended.sharing_class is not None:
+            self._traits[job.id] = _Traits(ended.gpu_utilisation, ended.gpu_memory_bytes, ended.sharing_class)
+            if len(self._traits) > KEYS_MAX:
+                self._traits.popitem(last=False)
+        if self._learns:
+            self._samples.learn(job.tenant, known.row.values, log_s)
+
+    # --- the learned model ---
+
+    def due(self) -> str | None:
+        """Return the name of a model that is to be fitted anew, None for none. A fit takes about a second of CPU."""
+        return self._samples.due() if self._learns else None
+
+    def sample(self, name: str, at: float) -> learned.Sample:
+        """Return what a fit of this model takes: plain values, so that it may be fitted elsewhere."""
+        running = [
+            (o.job.tenant, o.row.values, log(max(at - o.started_at, 1.0)))
+            for o in self._open.values()
+            if o.started_at is not None
+        ]
+        return self._samples.sample(name, running)
+
+    def fit(self, name: str, sample: learned.Sample) -> learned.Model | None:
+        """Fit a model. Reads nothing that changes: it may run in another thread."""
+        return learned.fit(sample, self._samples.model(name))
+
+    def install(self, name: str, model: learned.Model | None, jobs: int) -> None:
+        """Take a model into use that was fitted on so many ended jobs."""
+        self._samples.install(name, model, jobs)
+
+    def refit(self, at: float) -> None:
+        """Fit what is due, here and now."""
+        while (name := self.due()) is not None:
+            sample = self.sample(name, at)
+            self.install(name, self.fit(name, sample), len(sample.rows))
+
+    # --- the answer ---
+
+    def estimate(self, job: Job, at: float) -> Estimate:
+        """Return the estimate of a job at an instant; a job that has been submitted is judged by the last one it was given."""
+        return self.estimate_many([job], at)[0]
+
+    def estimate_many(self, jobs: Sequence[Job], at: float) -> list[Estimate]:
+        """Return an estimate a job, the learned ones in one batch."""
+        told = [self._exact(job) or self._alike(job) for job in jobs]
+        rows = [self._row(job, at) for job, known in zip(jobs, told, strict=True) if known is None]
+        asked = [job for job, known in zip(jobs, told, strict=True) if known is None]
+        predicted = iter(self._predicted(asked, rows))
+        return [
+            self._calibrated(
+                job, known or next(predicted) or self._stated(job) or self._of_user(job) or self._of_pool(job)
+            )
+            for job, known in zip(jobs, told, strict=True)
+        ]
+
+    def _row(self, job: Job, at: float) -> Row:
+        known = self._open.get(job.id)
+        return known.row if known is not None else self._past.row(job, at)
+
+    def _exact(self, job: Job) -> _Told | None:
+        """The job ran before; where its source is known to have changed, its earlier forms are its likeness."""
+        repeats = self._repeats.get(job.exact_key) if job.exact_key is not None else None
+        if not repeats:
+            return None
+        same = [r for r in repeats if job.content_hash is None or r[2] in {None, job.content_hash}]
+        basis = EstimateBasis.EXACT_PRIOR if same else EstimateBasis.SIMILAR_JOBS
+        taken = same or list(repeats)
+        return _of_logs(basis, [r[1] for r in taken], tuple(r[0] for r in reversed(taken)))
+
+    def _alike(self, job: Job) -> _Told | None:
+        if self._similar is None:
+            return None
+        near = self._similar.find(job, across_tenants=self._rules.across(job.pool))
+        if not near:
+            return None
+        own = tuple(n.job for n in near if n.tenant == job.tenant)
+        return _of_logs(EstimateBasis.SIMILAR_JOBS, [n.log_s for n in near], own, len(near) - len(own))
+
+    def _predicted(self, jobs: Sequence[Job], rows: Sequence[Row]) -> list[_Told | None]:
+        """Return what the learned models say, None where there is none for the job."""
+        out: list[_Told | None] = [None] * len(jobs)
+        if not self._learns:
+            return out
+        by_model: dict[str, list[int]] = {}
+        for place, job in enumerate(jobs):
+            name = self._samples.choose(job.tenant, across_tenants=self._rules.across(job.pool))
+            if name is not None:
+                by_model.setdefault(name, []).append(place)
+        for name, places in by_model.items():
+            model = self._samples.model(name)
+            if model is None:
+                continue
+            told = model.predict([rows[p].values for p in places])
+            elsewhere = self._samples.jobs(name) if name == COMMON else 0
+            for place, (low, mean, high) in zip(places, told.tolist(), strict=True):
+                middle = _beyond_dead_band(rows[place].recent, mean)
+                out[place] = _Told(EstimateBasis.LEARNED, low, middle, high, (), elsewhere)
+        return out
+
+    def _stated(self, job: Job) -> _Told | None:
+        """The steps that the code states, times the step time of its kin on that GPU type."""
+        steps = steps_of(job.workload)
+        for key in _step_keys(job) if steps else ():
+            times = self._steps.get(key)
+            if times is not None and times.logs:
+                logs = [one + log(steps or 1.0) for one in times.logs]
+                return _of_logs(EstimateBasis.STEPS, logs, tuple(reversed(times.jobs)))
+        return None
+
+    def _of_user(self, job: Job) -> _Told | None:
+        group = self._past.of_user(job)
+        if group is None or len(group.ordered) < self._rules.user_jobs_min:
+            return None
+        return _of_logs(EstimateBasis.USER_MEDIAN, list(group.ordered), tuple(group.newest(SIMILAR_SHOWN)))
+
+    def _of_pool(self, job: Job) -> _Told | None:
+        least = self._rules.pool_jobs_min
+        for group in (self._past.of_class(job), self._past.of_pool(job)):
+            if group is not None and len(group.ordered) >= least:
+                return _of_logs(EstimateBasis.POOL_PRIOR, list(group.ordered), tuple(group.newest(SIMILAR_SHOWN)))
+        if not self._rules.across(job.pool):
+            return None
+        tenants: Mapping[str, deque[float]] = self._pool_tenants.get(job.pool, {})
+        jobs = sum(len(logs) for logs in tenants.values())
+        if jobs < least or len(tenants) < VOICES_MIN:
+            return None
+        voices = [quantile(sorted(logs), share) for logs in tenants.values() for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
+        own = len(tenants.get(job.tenant, ()))
+        told = _of_logs(EstimateBasis.POOL_PRIOR, voices, ())
+        return _Told(told.basis, told.low, told.middle, told.high, (), jobs - own)
+
+    def _calibrated(self, job: Job, told: _Told | None) -> Estimate:
+        risk_of = next((h for k in _risk_keys(job) if (h := self._hazards.get(k)) is not None and h.risk(1.0) is not None), None)  # fmt: skip
+        if told is None:
+            risk = risk_of.risk(3600.0) if risk_of is not None else None
+            return UNKNOWN if risk is None else Estimate(EstimateBasis.UNKNOWN, early_end_risk=round(risk, 4))
+        key = (job.tenant, job.pool, told.basis.value)
+        low, high = self._trackers.setdefault(key, Tracker()).widened(told.low, told.middle, told.high)
+        known = self._open.get(job.id)
+        if known is not None and known.started_at is None:
+            known.given = _Given(key, (told.low, told.high), (low, high))
+        most = job.time_limit_s if job.time_limit_s is not None else exp(50.0)
+        p10_s, p50_s, p90_s = (round(min(exp(min(v, 50.0)), most), 3) for v in (low, told.middle, high))
+        risk = risk_of.risk(p50_s) if risk_of is not None else None
+        return Estimate(
+            told.basis, p10_s, p50_s, p90_s, round(risk, 4) if risk is not None else None,
+            similar=told.similar[:SIMILAR_SHOWN], similar_elsewhere=told.elsewhere, **self._traits_of(told.similar),
+        )  # fmt: skip
+
+    def _traits_of(self, similar: Sequence[str]) -> dict[str, Any]:
+        traits = [t for job in similar if (t := self._traits.get(job)) is not None]
+        utilisation = sorted(t.gpu_utilisation for t in traits if t.gpu_utilisation is not None)
+        memory = [t.gpu_memory_bytes for t in traits if t.gpu_memory_bytes is not None]
+        sharing = [t.sharing_class for t in traits if t.sharing_class is not None]
+        return {
+            "gpu_utilisation": median(utilisation) if utilisation else None,
+            "gpu_memory_bytes": max(memory) if memory else None,
+            "sharing_class": max(sorted(set(sharing)), key=sharing.count) if sharing else None,
+        }
+
+
+def _kept(kept: OrderedDict[Key, T], key: Key, make: Callable[[], T]) -> T:
+    """Return what is kept under a key, made where there is none; the oldest goes when there are too many."""
+    found = kept.get(key)
+    if found is None:
+        if len(kept) >= KEYS_MAX:
+            kept.popitem(last=False)
+        found = kept[key] = make()
+    return found
+
+
+def _of_logs(basis: EstimateBasis, logs: Sequence[float], similar: tuple[str, ...], elsewhere: int = 0) -> _Told:
+    """Return the distribution of run times: few observations hide the spread, so the outer quantiles move out, by half for one."""
+    ordered = sorted(logs)
+    widening = log(1.0 + 0.5 / sqrt(len(ordered)))
+    return _Told(
+        basis, quantile(ordered, 0.1) - widening, quantile(ordered, 0.5), quantile(ordered, 0.9) + widening, similar, elsewhere
+    )  # fmt: skip
+
+
+def _beyond_dead_band(level: float, mean: float) -> float:
+    off = mean - level
+    return level + (off - DEAD_BAND if off > DEAD_BAND else off + DEAD_BAND if off < -DEAD_BAND else 0.0)
+
+
+def _risk_keys(job: Job) -> tuple[Key, ...]:
+    """Return the groups whose early ends tell of this job, the nearest first; all of its own tenant."""
+    keys: list[Key] = [("pool", job.tenant, job.pool)]
+    if job.user is not None:
+        keys.insert(0, ("user", job.tenant, job.user))
+    if job.exact_key is not None:
+        keys.insert(0, ("exact", *job.exact_key))
+    return tuple(keys)
+
+
+def _step_keys(job: Job) -> tuple[Key, ...]:
+    """Return the kinds of jobs whose step time is the job's, the nearest first: the model, then its family; of its own tenant."""
+    told = job.workload
+    where = (job.tenant, job.gpu_type or "", str(job.gpus))
+    batch = str(told.get("global_batch_size") or told.get("batch_size_per_device") or "")
+    keys = [("model", *where, str(told["model_name"]), batch)] if told.get("model_name") else []
+    if told.get("model_family"):
+        keys.append(("family", *where, str(told["model_family"]), batch))
+    return tuple(keys)

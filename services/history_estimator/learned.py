@@ -1,0 +1,135 @@
+"""The learned model: gradient-boosted trees over rows of features, refit from scratch on the newest ended jobs.
+
+Three models of the logarithm of the run time: its 10 % and 90 % quantile (pinball loss) and its mean (squared error). Histogram boosting of scikit-learn: deterministic, one thread, its wheel needs no system
+library. Newer jobs weigh more (a half-life counted in jobs). Jobs that still run are evidence, too: each is taken with its conditional
+quantiles beyond its age, by the model before (redistribution of a censored observation to the right: Efron 1967; for quantile
+regression, Portnoy 2003, J. Amer. Stat. Assoc. 98).
+
+Nothing is imported from scikit-learn before the first fit. Where it is not installed, there is no learned model, and `available` says so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Final
+
+import numpy as np
+
+from schedmate.services.history_estimator.trees import BINS_MAX, Bins, FlatTrees, Numbers
+
+Places = np.ndarray[Any, np.dtype[np.intp]]
+
+ROWS_MAX: Final = 6_000
+HALF_LIFE_JOBS: Final = 4_000.0
+CHECKED_ROWS: Final = 64
+CENSORED_MAX: Final = 1_000
+CENSORED_SHARES: Final = (1 / 6, 1 / 2, 5 / 6)
+LOW, HIGH = 0.1, 0.9
+SIDE_MIN: Final = 0.05
+_NORMAL: Final = NormalDist()
+_TENTH: Final = 1.2815515655446004  # the 90 % quantile of the normal distribution
+
+
+def available() -> bool:
+    """Tell whether a model can be fitted at all."""
+    return importlib.util.find_spec("sklearn") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a fit takes: rows and logarithms of run times of ended jobs, oldest first; rows and logarithms of the ages of jobs that still run."""
+
+    rows: Sequence[Sequence[float]]
+    logs: Sequence[float]
+    running_rows: Sequence[Sequence[float]] = ()
+    running_logs: Sequence[float] = ()
+
+
+class Model:
+    """A fitted model; immutable."""
+
+    def __init__(self, models: tuple[Any, Any, Any], columns: Places, bins: Bins, flat: FlatTrees | None) -> None:
+        self._models, self._columns, self._bins, self._flat = models, columns, bins, flat
+
+    def predict(self, rows: Sequence[Sequence[float]]) -> Numbers:
+        """Return, a row each, the logarithms (10 % quantile, mean, 90 % quantile), ordered. Shape (rows, 3)."""
+        taken = np.asarray(rows, dtype=np.float64)[:, self._columns]
+        if self._flat is not None:
+            told = self._flat.predict(taken)
+        else:
+            numbers = self._bins.numbers(taken)
+            told = np.column_stack([model.predict(numbers) for model in self._models])
+        told.sort(axis=1)
+        return told
+
+
+def fit(sample: Sample, before: Model | None = None) -> Model | None:
+    """Fit a model; None where the rows do not differ in anything.
+
+    The columns that say nothing here (unknown throughout, or one value) are left out.
+    """
+    rows = np.asarray(sample.rows, dtype=np.float64)
+    logs = np.asarray(sample.logs, dtype=np.float64)
+    weights = 0.5 ** (np.arange(len(rows), dtype=np.float64)[::-1] / HALF_LIFE_JOBS)
+    known = ~np.isnan(rows)
+    least, most = np.where(known, rows, np.inf).min(axis=0), np.where(known, rows, -np.inf).max(axis=0)
+    columns = np.flatnonzero((least < most) | (known.any(axis=0) & ~known.all(axis=0)))
+    if not len(columns):
+        return None
+    if before is not None and len(sample.running_rows):
+        more, more_logs = _redistributed(sample, before)
+        rows, logs = np.vstack([rows, more]), np.append(logs, more_logs)
+        weights = np.append(weights, np.full(len(more), 1.0 / len(CENSORED_SHARES)))
+    taken = rows[:, columns]
+    bins = Bins(taken)
+    numbers = bins.numbers(taken)
+    with _threads().limit(limits=1):
+        models = (
+            _trees("quantile", LOW).fit(numbers, logs, sample_weight=weights),
+            _trees("squared_error", None).fit(numbers, logs, sample_weight=weights),
+            _trees("quantile", HIGH).fit(numbers, logs, sample_weight=weights),
+        )
+        flat = FlatTrees.of(models, bins, taken[-CHECKED_ROWS:])
+    return Model(models, columns, bins, flat)
+
+
+def _threads() -> Any:
+    """Return what holds the OpenMP of scikit-learn, once it is loaded, to one thread: more only wait for each other on rows so few."""
+    import sklearn.ensemble  # noqa: F401, PLC0415 - seconds of import, and only who fits needs it
+    from threadpoolctl import ThreadpoolController  # noqa: PLC0415
+
+    return ThreadpoolController().select(user_api="openmp")
+
+
+def _trees(loss: str, quantile: float | None) -> Any:
+    from sklearn.ensemble import HistGradientBoostingRegressor  # noqa: PLC0415 - seconds of import, and only who fits needs it
+
+    return HistGradientBoostingRegressor(
+        loss=loss, quantile=quantile, max_iter=30, learning_rate=0.1, max_leaf_nodes=10, min_samples_leaf=60, l2_regularization=1.0, max_bins=BINS_MAX + 1, early_stopping=False, random_state=0,
+    )  # fmt: skip
+
+
+def _redistributed(sample: Sample, before: Model) -> tuple[Numbers, Numbers]:
+    """Return rows and logarithms of run times that stand for the jobs that still run, three each."""
+    rows = np.asarray(sample.running_rows[-CENSORED_MAX:], dtype=np.float64)
+    ages = np.asarray(sample.running_logs[-CENSORED_MAX:], dtype=np.float64)
+    told = before.predict(list(rows))
+    out = [beyond(told, ages, share) for share in CENSORED_SHARES]
+    return np.tile(rows, (len(CENSORED_SHARES), 1)), np.concatenate(out)
+
+
+def beyond(quantiles: Numbers, ages: Numbers, share: float) -> Numbers:
+    """Return the quantile `share` of what lies beyond the ages, of distributions that are normal in the logarithm on either side of the
+    middle. `quantiles` as `Model.predict` returns them; never less than the age.
+    """
+    out = np.empty(len(ages))
+    for place, (low, middle, high) in enumerate(quantiles.tolist()):
+        below, above = max(middle - low, SIDE_MIN) / _TENTH, max(high - middle, SIDE_MIN) / _TENTH
+        age = float(ages[place])
+        passed = _NORMAL.cdf((age - middle) / (below if age < middle else above))
+        wanted = _NORMAL.inv_cdf(min(max(passed + share * (1.0 - passed), 1e-9), 1.0 - 1e-6))
+        out[place] = max(middle + wanted * (below if wanted < 0 else above), age)
+    return out

@@ -1,0 +1,174 @@
+"""Past jobs with a like workload, by the embedding of the workload among those that match in what must match.
+
+GPU type, the class of the GPU count and the framework must be equal. How like is like enough is learned: each ended job is compared with
+its nearest neighbour before it, and the threshold is the least similarity from which on the mean of |log(run time / neighbour's run
+time)| stays within the target. Other tenants' jobs count only where a tenant's own are too few, one voice a tenant, whatever they hold.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log
+from typing import Final, Protocol
+
+from schedmate.services.history_estimator.groups import median
+from schedmate.services.history_estimator.jobs import Job, count_class
+
+NEIGHBOURS_MAX: Final = 10
+OWN_MIN: Final = 3
+PAIRS_MAX: Final = 500
+PAIRS_MIN: Final = 30
+TARGET_ERROR: Final = log(1.5)
+THRESHOLD: Final = 0.92
+THRESHOLD_LEAST: Final = 0.5
+
+Match = tuple[str, str, str]
+
+
+class VectorIndex(Protocol):
+    """Finds the nearest of many vectors. Vectors are of unit length; similarity is their inner product."""
+
+    def add(self, place: int, vector: Sequence[float]) -> None:
+        """Take in a vector under a number; places come in order, without a gap."""
+        ...
+
+    def nearest(self, vector: Sequence[float], count: int) -> list[tuple[int, float]]:
+        """Return the places of the nearest with their similarity, nearest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A past job that is alike."""
+
+    job: str
+    tenant: str
+    log_s: float
+    similarity: float
+
+
+@dataclass(slots=True)
+class _Cell:
+    """The past jobs that match in what must match."""
+
+    index: VectorIndex
+    jobs: list[tuple[str, str, float]] = field(default_factory=list)  # (job, tenant, log of run time) by place
+
+
+class Threshold:
+    """How like is like enough, by what nearest neighbours were worth."""
+
+    def __init__(self) -> None:
+        self._pairs: deque[tuple[float, float]] = deque()
+        self._ordered: list[tuple[float, float]] = []
+        self.value = THRESHOLD
+
+    def learn(self, similarity: float, error: float) -> None:
+        """A job has ended whose nearest neighbour was so like and so wrong."""
+        if len(self._pairs) == PAIRS_MAX:
+            self._ordered.remove(self._pairs.popleft())
+        self._pairs.append((similarity, error))
+        insort(self._ordered, (similarity, error))
+        if len(self._pairs) >= PAIRS_MIN:
+            self.value = self._least()
+
+    def _least(self) -> float:
+        """Return the least similarity from which on the mean error stays within the target."""
+        total, found = 0.0, 1.0
+        for count, (similarity, error) in enumerate(reversed(self._ordered), 1):
+            total += min(error, 4.0)
+            if count >= PAIRS_MIN // 3 and total / count <= TARGET_ERROR:
+                found = similarity
+        return max(found, THRESHOLD_LEAST)
+
+
+class SimilarJobs:
+    """The embedded past. `new_index` makes an empty index for one cell of what must match.
+
+    A tenant's own jobs and its threshold are kept apart from the others': nobody can crowd out another's neighbours.
+    """
+
+    def __init__(self, new_index: NewIndex) -> None:
+        self._new_index = new_index
+        self._own: dict[tuple[str, Match], _Cell] = {}
+        self._all: dict[Match, _Cell] = {}
+        self._thresholds: dict[str, Threshold] = {}
+
+    def threshold(self, tenant: str) -> float:
+        """Return the similarity from which on a tenant's jobs count as alike."""
+        known = self._thresholds.get(tenant)
+        return known.value if known is not None else THRESHOLD
+
+    def find(self, job: Job, *, across_tenants: bool) -> list[Neighbour]:
+        """Return the past jobs that are like enough, the likest first: the tenant's own, or where those are too few, all tenants'."""
+        if job.vector is None:
+            return []
+        least = self.threshold(job.tenant)
+        match = _match(job)
+        own = [n for n in _near(self._own.get((job.tenant, match)), job) if n.similarity >= least]
+        if len(own) >= OWN_MIN or not across_tenants:
+            return own[:NEIGHBOURS_MAX]
+        others = [n for n in _near(self._all.get(match), job) if n.tenant != job.tenant and n.similarity >= least]
+        return [*own, *_one_voice_each(others)][:NEIGHBOURS_MAX]
+
+    def learn(self, job: Job, log_s: float) -> None:
+        """A job has ended after so long: judge its nearest neighbour, then remember it."""
+        if job.vector is None:
+            return
+        match = _match(job)
+        nearest = _near(self._own.get((job.tenant, match)), job)
+        if nearest:
+            self._thresholds.setdefault(job.tenant, Threshold()).learn(
+                nearest[0].similarity, abs(nearest[0].log_s - log_s)
+            )
+        own = self._own.get((job.tenant, match))
+        if own is None:
+            own = self._own[job.tenant, match] = _Cell(self._new_index())
+        every = self._all.get(match)
+        if every is None:
+            every = self._all[match] = _Cell(self._new_index())
+        for cell in (own, every):
+            cell.index.add(len(cell.jobs), job.vector)
+            cell.jobs.append((job.id, job.tenant, log_s))
+
+
+def _near(cell: _Cell | None, job: Job) -> list[Neighbour]:
+    if cell is None or job.vector is None:
+        return []
+    found = cell.index.nearest(job.vector, 4 * NEIGHBOURS_MAX)
+    return [Neighbour(*cell.jobs[place], similarity) for place, similarity in found if cell.jobs[place][0] != job.id]
+
+
+class NewIndex(Protocol):
+    """Makes an index."""
+
+    def __call__(self) -> VectorIndex:
+        """Return an empty one."""
+        ...
+
+
+def _one_voice_each(others: Sequence[Neighbour]) -> list[Neighbour]:
+    """Return one neighbour for each tenant: its likest, with the median of the run times that it brings."""
+    by_tenant: dict[str, list[Neighbour]] = {}
+    for neighbour in others:
+        by_tenant.setdefault(neighbour.tenant, []).append(neighbour)
+    return [
+        Neighbour(jobs[0].job, tenant, median(sorted(n.log_s for n in jobs)), jobs[0].similarity)
+        for tenant, jobs in by_tenant.items()
+    ]
+
+
+def _match(job: Job) -> Match:
+    return (job.gpu_type or "", str(count_class(job.gpus)), job.framework or "")
+
+
+def steps_of(workload: Mapping[str, object]) -> float | None:
+    """Return the number of steps that a workload states."""
+    for name in ("total_steps", "max_steps"):
+        value = workload.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+            return float(value)
+    return None
