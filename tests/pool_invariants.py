@@ -9,6 +9,7 @@ from typing import Any
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, TERMINAL, TRANSITIONS, JobEvent, JobState
 from schedmate.services.dispatcher.core import decisions as d
+from schedmate.services.dispatcher.core.fitting import fit
 from schedmate.services.dispatcher.core.inputs import Tick
 from schedmate.services.dispatcher.core.policy import policy_named
 from schedmate.services.dispatcher.core.reasons import why
@@ -31,6 +32,25 @@ def check(state: PoolState, decided: tuple[d.Decision, ...] = ()) -> None:
         assert found.reason != Reason.NOT_YET_CONSIDERED, f"{job.id} waits without a reason"
 
 
+def check_held(state: PoolState, decided: tuple[d.Decision, ...]) -> None:
+    """Raise AssertionError where GPUs, gangs, limits, quotas, reservations or the promise to conserve work are broken; in any pool."""
+    _owners(state)
+    _limits(state, decided)
+    _reservations(state, decided)
+    _index(state)
+    _conserved(state)
+
+
+def _conserved(state: PoolState) -> None:
+    """Where the policy promises it, whoever waits does not fit: looked at anew, once nobody is on the way out."""
+    if not state.policy.work_conserving or state.more or any(j.state is JobState.STOPPING for j in state.jobs.values()):
+        return
+    waiting = [state.jobs[name] for kind in state.queue.kinds() for name in state.queue.first_of(kind, 1)]
+    if not any(state.overdue(job) for job in waiting):
+        for job in waiting:
+            assert fit(state, job)[1] is None, f"{job.id} fits and waits"
+
+
 def _owners(state: PoolState) -> None:
     """No GPU of two owners; gangs whole or nothing; what a node says and what a job says is the same."""
     by_members = Counter(
@@ -51,9 +71,13 @@ def _owners(state: PoolState) -> None:
             assert state.jobs[owner].master_port == port
     for job in state.jobs.values():
         if job.state in HOLDS_GPUS:
-            assert len(job.members) == job.nodes
-            assert len({m.node for m in job.members}) == job.nodes, "two members on one node"
-            assert all(len(m.gpus) == len(set(m.gpus)) == job.gpus for m in job.members)
+            assert len({m.node for m in job.members}) == len(job.members), "two members on one node"
+            assert all(len(m.gpus) == len(set(m.gpus)) for m in job.members)
+            if job.nodes:
+                assert len(job.members) == job.nodes
+                assert all(len(m.gpus) == job.gpus for m in job.members)
+            else:
+                assert sum(len(m.gpus) for m in job.members) == job.gpus
 
 
 def _shares(state: PoolState, whole: set[tuple[str, int]]) -> None:

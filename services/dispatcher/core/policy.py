@@ -33,6 +33,8 @@ class Policy(Protocol):
     """May later jobs go before the first one that does not fit, where they do not delay it (core/backfill.py)?"""
     preempts: bool
     """Does a waiting job take the GPUs of those that the policy ranks behind it (core/margin.py)?"""
+    work_conserving: bool
+    """Does it promise that no waiting job that fits waits, but for GPUs that are being vacated, or for one that is overdue?"""
     placer: Placer
     """Where jobs go (core/placement.py)."""
     share_placer: SharePlacer

@@ -21,6 +21,7 @@ class Fifo:
     level_gpu_s: float | None = None
     preempts = False
     backfills = False
+    work_conserving = False
     placer: Placer = BestFit()
     share_placer: SharePlacer = BestFitShare()
     counts_demand = False
@@ -47,3 +48,4 @@ class FifoSkip(Fifo):
 
     name = "fifo-skip"
     head_blocks = False
+    work_conserving = True

@@ -96,6 +96,7 @@ class KantBinpack(Fifo):
 
     name = "kant-binpack"
     head_blocks = False
+    work_conserving = True
     placer: Placer = EnhancedBinpack()
 
 

@@ -22,6 +22,7 @@ class Srtf(Fifo):
 
     name = "srtf"
     head_blocks = False
+    work_conserving = True
     uses_estimates = True
     preempts = True
 
