@@ -32,7 +32,10 @@ def write_page(out: Path, used: Mapping[str, Line], code: str, folder: Path) -> 
     parts = [_HEAD, _state(used, code), *_findings(used), _peers(used)]
     for ground in _SHOWN:
         parts += _ground(ground, used, folder, pictures)
-    parts += [robustness_section(out.parents[1] / "results" / "robustness.jsonl"), _missing(used, folder)]
+    parts += [
+        robustness_section(out.parents[1] / "results" / "robustness.jsonl", out.parent / "pictures"),
+        _missing(used, folder),
+    ]
     out.write_text("\n".join(part.strip("\n") + "\n" for part in parts if part), "utf-8")
 
 

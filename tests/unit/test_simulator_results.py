@@ -16,6 +16,7 @@ from schedmate.simulator.results.grid import GROUNDS, Case, cases
 from schedmate.simulator.results.intervals import gained, share_closed
 from schedmate.simulator.results.ledger import WITNESSES, Ledger, Line, code_version, run_case, run_missing
 from schedmate.simulator.results.peers import PEERS
+from schedmate.simulator.results.robustness import robustness_section, shares_of
 from schedmate.simulator.results.sections import sentences
 from schedmate.simulator.results.worth import best_without, by_advice
 from schedmate.simulator.runs import Setting, run_one
@@ -221,3 +222,54 @@ def test_the_page_is_written_of_what_there_is_and_names_what_is_missing(traces: 
 def test_lines_are_plain_json():
     line = line_of("fifo", "none", BASE)
     assert Line.from_json(json.loads(json.dumps(line.to_json()))) == line
+
+
+def seeds(setting: str, policy: str, advice: str, *shares: float) -> list[dict]:
+    return [{"setting": setting, "policy": policy, "advice": advice, "seed": n, "avg_jct_s": 100 * s, "p999_wait_s": 10 * s} for n, s in enumerate(shares)]  # fmt: skip
+
+
+def test_wrong_advice_is_told_over_its_seeds_and_judged_by_its_bounds(tmp_path: Path):
+    lines = [
+        *seeds("week", "sjf", "none", 1.0), *seeds("week", "sjf", "random", *[1.0, 1.02] * 5), *seeds("week", "sjf", "noisy:0.5", 0.5, 0.5),
+        *seeds("week", "sjf", "noisy:10", 0.9, 0.9),
+        *seeds("0.5", "qssf", "none", 1.0), *seeds("0.5", "qssf", "random", 1.1, 1.1), *seeds("0.5", "qssf", "noisy:1", 0.9), *seeds("0.5", "qssf", "noisy:2", 0.8),
+        *seeds("0.5", "easy", "random", 1.0),
+    ]  # fmt: skip
+    path = tmp_path / "robustness.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shares = shares_of(path)
+    assert set(shares) == {
+        ("week", "sjf", "random"),
+        ("week", "sjf", "noisy:0.5"),
+        ("week", "sjf", "noisy:10"),
+        ("0.5", "qssf", "random"),
+        ("0.5", "qssf", "noisy:1"),
+        ("0.5", "qssf", "noisy:2"),
+    }  # fmt: skip - nothing to compare `easy` with
+    assert shares["week", "sjf", "random"][0].mean == pytest.approx(1.01)
+    assert shares["week", "sjf", "random"][0].half == pytest.approx(2.262 * 0.01054 / 10**0.5, rel=0.01)
+    text = robustness_section(path, tmp_path)
+    assert "costs at most 10.0 %" in text
+    assert "**more than the 2 % allowed** under `qssf` on Philly October, f = 0.5" in text
+    assert (
+        "More noise is not always worse: the average falls beyond the intervals with `qssf` on Philly October, f = 0.5 at S = 2."
+        in text
+    )
+    assert text.index("noisy:0.5") < text.index("noisy:10")
+    drawn = (tmp_path / "robustness.svg").read_bytes()
+    robustness_section(path, tmp_path)
+    assert (tmp_path / "robustness.svg").read_bytes() == drawn
+
+
+def test_advice_within_its_bounds_is_told_so(tmp_path: Path):
+    lines = [
+        *seeds("week", "sjf", "none", 1.0),
+        *seeds("week", "sjf", "random", 1.0, 0.99),
+        *seeds("week", "sjf", "noisy:1", 0.9),
+    ]
+    path = tmp_path / "robustness.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = robustness_section(path, tmp_path)
+    assert "Random advice costs nothing" in text
+    assert "rises with the noise, within its intervals, everywhere" in text
+    assert "has not been run yet" in robustness_section(tmp_path / "none.jsonl", tmp_path)
