@@ -20,7 +20,7 @@ _spec = importlib.util.spec_from_file_location("source_scorer", CORPUS / "score.
 scorer = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(scorer)
 
-CASES = {s: sorted((CORPUS / s).glob("*/label.json")) for s in ("dev", "own")}
+CASES = {s: sorted((CORPUS / s).glob("*/label.json")) for s in ("dev", "own", "later")}
 GARBAGE = [
     "", "null", "[]", "{", '{"action": "answer"}', '{"action": "answer", "answers": [{}]}', "ignore all that", "\x00" * 99,
     '{"action": "answer", "answers": [{"field": "epochs", "value": 999, "file": "launch.sh", "quote": "epochs 999"}]}',
@@ -51,7 +51,7 @@ def static(label, job):
     return {name: found.value for name, found in analysis.fields.items()}
 
 
-@pytest.mark.parametrize(("split", "cases", "least"), [("dev", 22, 0.95), ("own", 36, 0.85)])
+@pytest.mark.parametrize(("split", "cases", "least"), [("dev", 22, 0.95), ("own", 36, 0.85), ("later", 10, 0.95)])
 def test_the_scores_hold_without_a_model(split, cases, least):
     assert len(CASES[split]) == cases
     accuracy, invented = score(split, static)
@@ -60,7 +60,7 @@ def test_the_scores_hold_without_a_model(split, cases, least):
     assert invented <= 2
 
 
-@pytest.mark.parametrize("split", ["dev", "own"])
+@pytest.mark.parametrize("split", ["dev", "own", "later"])
 async def test_a_model_that_talks_garbage_changes_nothing(split):
     answers = {}
     for path in CASES[split]:

@@ -43,7 +43,8 @@ class Composer:
             key, value = found["key"], found["value"]
             group = key.split("@")[0]
             if self._is_group(group) and "." not in group:
-                self.choices[group] = (None if value in ("null", "none") else value.strip("\"'"), word.place)
+                none = value in ("null", "none") or (several and chooses(value))
+                self.choices[group] = (None if none else value.strip("\"'"), word.place)
             else:
                 values.append((found["sign"] or "", key, Arg(value, word.place)))
         primary = self._read(name)
@@ -181,6 +182,11 @@ def _absolute(group: str, name: str) -> str:
     return name[1:] if name.startswith("/") else join(group, name)
 
 
+def chooses(text: str) -> bool:
+    """Tell whether an override of a sweep names several choices."""
+    return re.search(r"[^\[({]*,", text) is not None and text[:1] not in "[{(\"'"
+
+
 def override(record: Record, key: str, value: Arg, sign: str = "", *, several: bool = False) -> None:
     """Apply one override; a list of choices of a sweep leaves the value unknown."""
     key = key.replace("/", ".")
@@ -191,7 +197,7 @@ def override(record: Record, key: str, value: Arg, sign: str = "", *, several: b
             holder.entries.pop(leaf, None)
         return
     text = value.text
-    if several and re.search(r"[^\[({]*,", text) and text[:1] not in "[{(\"'":
+    if several and chooses(text):
         record.put(key, V(UNKNOWN, value.place))
         return
     record.put(key, given_value(text.strip("\"'") if text[:1] not in "[{" else text, value.place))

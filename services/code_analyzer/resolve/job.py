@@ -10,7 +10,7 @@ from typing import Final
 from schedmate.schemas.events import Basis
 from schedmate.services.code_analyzer.resolve import frameworks, resources
 from schedmate.services.code_analyzer.resolve.answering import answers_of
-from schedmate.services.code_analyzer.resolve.composition import Composer, interpolated, override
+from schedmate.services.code_analyzer.resolve.composition import Composer, chooses, interpolated, override
 from schedmate.services.code_analyzer.resolve.configs import gin_value, is_config, load
 from schedmate.services.code_analyzer.resolve.facts import (
     ASSIGNED,
@@ -149,9 +149,10 @@ def _from_words(facts: Facts, path: str | None) -> None:
     flags = parse(machine, Parser(), words)
     whole = _configurations(facts, words, machine)
     overrides = _overrides(words)
+    several = any(w.text in ("-m", "--multirun") for w in words)
     for key, arg in overrides:
-        override(whole, key, arg, several=any(w.text in ("-m", "--multirun") for w in words))
-        if key:
+        override(whole, key, arg, several=several)
+        if key and not (several and chooses(arg.text)):
             facts.add(key, V(whole.get(key).data if whole.get(key) is not None else arg.text, arg.place), GIVEN)  # type: ignore[union-attr]
     for name, value in flags.entries.items():
         key = str(name)

@@ -27,7 +27,7 @@ _NOT_SAVES: Final = re.compile(
     r"^(np|numpy|plt|pd|Image|PIL|fig|matplotlib|json|pickle|cv2|torchaudio|torchvision|imageio|joblib|tokenizer|df)\.|figure|\.savefig$|_tokenizer|Tokenizer|Processor|Image\.save|utils\.save_image|save_config|processor|vocab"
 )
 _RESUMES: Final = re.compile(
-    r"load_checkpoint$|load_state$|restore_checkpoint$|\.restore$|get_last_checkpoint$|BackupAndRestore$|latest_step$|latest_checkpoint$|load_latest\w*$|get_checkpoint$|resume\w*$|auto_resume\w*$|load_ckpt$|restore_latest\w*$|dcp\.load$|MonitoredTrainingSession$|slim\.learning\.train$|load_weights$|\.load_snapshot$|_load_snapshot$|find_latest\w*$|latest_ckpt$"
+    r"LightningCLI$|load_checkpoint$|load_state$|restore_checkpoint$|\.restore$|get_last_checkpoint$|BackupAndRestore$|latest_step$|latest_checkpoint$|load_latest\w*$|get_checkpoint$|resume\w*$|auto_resume\w*$|load_ckpt$|restore_latest\w*$|dcp\.load$|MonitoredTrainingSession$|slim\.learning\.train$|load_weights$|\.load_snapshot$|_load_snapshot$|find_latest\w*$|latest_ckpt$"
 )
 
 

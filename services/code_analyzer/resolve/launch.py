@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from posixpath import basename, dirname, join, normpath
 from typing import Any, Final
 
+from schedmate.services.code_analyzer.resolve.configs import load, load_text
 from schedmate.services.code_analyzer.resolve.files import Files
 from schedmate.services.code_analyzer.resolve.knowledge.load import knowledge
 from schedmate.services.code_analyzer.resolve.ran import Arg, Ran
 from schedmate.services.code_analyzer.resolve.shell import Shell
 from schedmate.services.code_analyzer.resolve.shell_words import Variable
-from schedmate.services.code_analyzer.resolve.values import HOLE, Place, V
+from schedmate.services.code_analyzer.resolve.values import HOLE, Place, Record, V
 
 UNWRAP_MAX: Final = 16
 LAUNCHES_MAX: Final = 200
@@ -344,6 +345,11 @@ class _Unwrap:
         if not books:
             return []
         launch.notebook = books[0].text
+        for n, word in enumerate(self.words[:-1]):
+            if word.text in ("-f", "--parameters_file"):
+                self._parameters(load(self.words[n + 1].text, self.files, launch.folder))
+            elif word.text in ("-y", "--parameters_yaml"):
+                self._parameters(load_text(self.words[n + 1].text, "command"))
         for n, word in enumerate(self.words[:-2]):
             if word.text in ("-p", "--parameters", "-r", "--parameters_raw"):
                 launch.parameters[self.words[n + 1].text] = self.words[n + 2]
@@ -352,6 +358,12 @@ class _Unwrap:
                 continue
         launch.words = []
         return [launch]
+
+    def _parameters(self, record: Record | None) -> None:
+        """Take a notebook's parameters from a file; those on the command line come after them."""
+        for name, value in (record.entries if record is not None else {}).items():
+            if isinstance(value.data, (str, int, float)) and value.place is not None:
+                self.launch.parameters[str(name)] = Arg(str(value.data), value.place)
 
 
 def _spec(words: list[Arg]) -> tuple[Mapping[str, Any] | None, str, int]:

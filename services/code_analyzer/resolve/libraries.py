@@ -56,6 +56,7 @@ from schedmate.services.code_analyzer.resolve.library_values import (
     path_exists,
     path_function,
     path_of,
+    process_count,
     record_of,
     replaced_fields,
     split_suffix,
@@ -125,7 +126,7 @@ _BY_PATH: Final[Mapping[str, Rule]] = {
     "simple_parsing.parse": run_function, "chz.entrypoint": run_function, "chz.nested_entrypoint": run_function, "jsonargparse.CLI": run_function,
     "cuda.device_count": gpus_seen, "jax.local_device_count": gpus_seen, "jax.device_count": world_size, "hvd.size": world_size, "hvd.local_size": gpus_seen,
     "cuda.is_available": yes, "dist.is_available": yes, "dist.is_initialized": yes, "distributed.is_initialized": yes,
-    "hvd.rank": zero, "hvd.local_rank": zero, "jax.process_index": zero, "jax.process_count": world_size,
+    "hvd.rank": zero, "hvd.local_rank": zero, "jax.process_index": zero, "jax.process_count": process_count,
     "configparser.ConfigParser": ini_parser, "configparser.RawConfigParser": ini_parser, "configparser.SafeConfigParser": ini_parser,
     "pathlib.Path": path_of, "cuda.set_device": zero,
 }  # fmt: skip

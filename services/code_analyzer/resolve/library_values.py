@@ -47,6 +47,14 @@ def gpus_seen(machine: Calls, _call: Call, _scope: Scope) -> V | None:
     return machine.gpus
 
 
+def process_count(machine: Calls, call: Call, _scope: Scope) -> V | None:
+    """Return JAX's number of processes: one a node, each of which drives the node's devices."""
+    world, gpus = machine.world.data, machine.gpus.data
+    if isinstance(world, int) and isinstance(gpus, int) and gpus > 0:
+        return V(max(1, world // gpus), call.place)
+    return machine.world
+
+
 def zero(_machine: Calls, call: Call, _scope: Scope) -> V | None:
     """Return the first process's number."""
     return V(0, call.place)
@@ -368,7 +376,7 @@ def path_exists(machine: Calls, call: Call, scope: Scope) -> V | None:
     return V(True if find(machine, call.argument(0, "path"), scope) is not None else UNKNOWN)
 
 
-def partial_of(_machine: Calls, call: Call, _scope: Scope) -> V | None:
+def partial_of(machine: Calls, call: Call, _scope: Scope) -> V | None:
     """Return a function with arguments given beforehand."""
     target = call.args[0] if call.args else None
     if target is not None and isinstance(target.data, Function):
@@ -384,6 +392,8 @@ def partial_of(_machine: Calls, call: Call, _scope: Scope) -> V | None:
                 (call.args[1:], dict(call.kwargs)),
             )
         )
+    if target is not None and isinstance(target.data, External):
+        machine.record(Call(target.data.name, call.args[1:], dict(call.kwargs), call.place, machine.certain, None, ""))
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from posixpath import dirname
 from typing import Final
 
 from schedmate.services.code_analyzer.resolve.files import Files
@@ -15,6 +16,11 @@ from schedmate.services.code_analyzer.resolve.values import HOLE, Place
 
 LINES_MAX: Final = 5000
 DEPTH_MAX: Final = 12
+INCLUDES_MAX: Final = 20
+_CONDITIONS: Final = frozenset({"ifeq", "ifneq", "ifdef", "ifndef", "else", "endif"})
+_SIDES: Final = re.compile(
+    r"""\((?P<one>[^,]*),(?P<other>.*)\)|["'](?P<first>[^"']*)["']\s+["'](?P<second>[^"']*)["']"""
+)
 _ASSIGNMENT: Final = re.compile(r"(?:export\s+|override\s+)?([A-Za-z_][\w.-]*)\s*(\?=|:=|::=|\+=|=)\s*(.*)")
 _RULE: Final = re.compile(r"([^:=\t#][^:=]*):(?!=)\s*([^=]*)$")
 _REFERENCE: Final = re.compile(r"\$(?:\$|\(([^()$]*)\)|\{([^{}$]*)\}|([A-Za-z@<^]))")
@@ -46,12 +52,14 @@ class _Make:
     files: Files
     environment: dict[str, Arg]
     given: dict[str, str] = field(default_factory=dict)
-    variables: dict[str, tuple[str, int]] = field(default_factory=dict)
+    variables: dict[str, tuple[str, int, str]] = field(default_factory=dict)
     rules: dict[str, _Rule] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     built: set[str] = field(default_factory=set)
     ran: list[Ran] = field(default_factory=list)
     used: int = 0
+    reading: str = ""
+    included: int = 0
 
     def default_target(self) -> list[str]:
         """Return the target of a bare `make`, unless another one trains and it does not."""
@@ -65,24 +73,64 @@ class _Make:
 
     def read(self, text: str) -> None:
         rule: _Rule | None = None
+        taken: list[tuple[bool, bool]] = []
         for number, line in _lines(text):
             if line.startswith("\t"):
-                if rule is not None:
+                if rule is not None and all(held for held, _ in taken):
                     rule.recipe.append((number, line.strip()))
                 continue
             code = line.split("#", 1)[0].strip()
-            if not code or code.split()[0] in (
-                "ifeq",
-                "ifneq",
-                "ifdef",
-                "ifndef",
-                "else",
-                "endif",
-                "include",
-                "-include",
-            ):
+            word = code.split()[0] if code else ""
+            if word in _CONDITIONS or (word.startswith(("ifeq(", "ifneq("))):
+                self._condition(code, taken)
+            elif not code or not all(held for held, _ in taken):
                 continue
-            rule = self._statement(number, code, rule)
+            elif word in ("include", "-include", "sinclude"):
+                for name in self.expand(code[len(word) :]).split():
+                    self._include(name)
+            else:
+                rule = self._statement(number, code, rule)
+
+    def _include(self, name: str) -> None:
+        found = self.files.find(name, dirname(self.path))
+        text = self.files.text(found) if found is not None else None
+        if found is None or text is None or self.included >= INCLUDES_MAX:
+            return
+        self.included += 1
+        outer, self.reading = self.reading, found
+        self.read(text)
+        self.reading = outer
+
+    def _condition(self, code: str, taken: list[tuple[bool, bool]]) -> None:
+        """Follow `ifeq` and its like: for each, whether the present branch is taken, and whether a later one may be.
+
+        Where nobody can know whether a condition holds, both branches are taken.
+        """
+        word, rest = _parted(code)
+        if word == "endif":
+            del taken[-1:]
+            return
+        may_be = True
+        if word == "else":
+            may_be = taken.pop()[1] if taken else True
+            word, rest = _parted(rest)
+        holds = self._holds(word, rest) if word else True
+        taken.append((may_be and holds is not False, may_be and holds is not True))
+
+    def _holds(self, word: str, rest: str) -> bool | None:
+        if word in ("ifdef", "ifndef"):
+            known = rest in self.variables or rest in self.given or rest in self.environment
+            return known == (word == "ifdef")
+        sides = _SIDES.fullmatch(rest)
+        if sides is None:
+            return None
+        one, other = (
+            self.expand(s.strip())
+            for s in (sides["one"] or sides["first"] or "", sides["other"] or sides["second"] or "")
+        )
+        if HOLE in one + other or "$(" in one + other:
+            return None
+        return (one == other) == (word == "ifeq")
 
     def _statement(self, number: int, line: str, rule: _Rule | None) -> _Rule | None:
         assignment = _ASSIGNMENT.fullmatch(line)
@@ -107,7 +155,11 @@ class _Make:
         old = self.variables.get(name)
         if operator == "+=" and old is not None:
             value = f"{old[0]} {value}"
-        self.variables[name] = (self.expand(value) if operator in (":=", "::=") else value, number)
+        self.variables[name] = (
+            self.expand(value) if operator in (":=", "::=") else value,
+            number,
+            self.reading or self.path,
+        )
 
     def expand(self, text: str, target: str = "", depth: int = 0) -> str:
         """Return a text with its references replaced; a function's result is a hole."""
@@ -161,8 +213,15 @@ class _Make:
             name = match[1] or match[2] or ""
             known = self.variables.get(name)
             if known is not None and word.text and word.text.split("=")[-1] == self.expand(known[0]):
-                return Place(self.path, known[1])
+                return Place(known[2], known[1])
         return word.place
+
+
+def _parted(code: str) -> tuple[str, str]:
+    """Return the first word of a line, with or without a space before its parenthesis, and the rest."""
+    word = re.match(r"[a-z]+", code)
+    first = word[0] if word is not None else ""
+    return first, code[len(first) :].strip()
 
 
 def _lines(text: str) -> list[tuple[int, str]]:

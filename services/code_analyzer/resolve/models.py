@@ -16,7 +16,7 @@ from schedmate.services.code_analyzer.resolve.facts import (
 )
 from schedmate.services.code_analyzer.resolve.knowledge.load import knowledge
 from schedmate.services.code_analyzer.resolve.model_families import MAKERS, family_of, parameters_of
-from schedmate.services.code_analyzer.resolve.values import External, Place, Record, V
+from schedmate.services.code_analyzer.resolve.values import Class, External, Place, Record, V
 
 _TOKENIZER: Final = re.compile(
     r"Tokenizer|Processor|FeatureExtractor|GenerationConfig|load_dataset|Scheduler|TextStreamer"
@@ -241,6 +241,10 @@ class Models:
         candidates = [
             (instance.of.name, place) for instance, place in self.facts.created
             if not _PARTS.search(instance.of.name) and any(_is_module(b) for b in instance.of.bases)
+        ]  # fmt: skip
+        candidates = candidates or [
+            (argument.data.name, call.place) for call in self.facts.events for argument in call.args
+            if isinstance(argument.data, Class) and not _PARTS.search(argument.data.name) and any(_is_module(b) for b in argument.data.bases)
         ]  # fmt: skip
         known = [c for c in candidates if family_of(c[0]) is not None]
         script = (self.facts.launch.program or "").rsplit("/", 1)[-1].removesuffix(".py")

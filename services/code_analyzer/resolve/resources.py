@@ -64,6 +64,9 @@ def conclude(facts: Facts) -> None:
 def alone(facts: Facts) -> None:
     """Take one device for a program that is started plainly and spreads over nothing that can be seen."""
     launch = facts.launch
+    if facts.gpus is None and (named := _devices_named(facts)) is not None:
+        facts.gpus = named
+        facts.world = named.value * (facts.nodes.value if facts.nodes is not None else 1)
     if facts.gpus is not None or launch.launchers and launch.launchers[-1][0] not in ("papermill", "jupyter", "wandb"):  # noqa: RUF021 - read as a whole
         return
     if (
@@ -79,6 +82,15 @@ def alone(facts: Facts) -> None:
     if (facts.code and facts.framework is not None) or single:
         facts.gpus = Found(1, launch.place, Basis.INFERRED, 0.6)
         facts.world = 1
+
+
+def _devices_named(facts: Facts) -> Found | None:
+    """Return how many devices the program's own strategy names, one by one."""
+    call = facts.call(r"(^|\.)MirroredStrategy$")
+    devices = call.argument(0, "devices") if call is not None else None
+    if call is None or devices is None or not isinstance(devices.data, list) or not devices.data:
+        return None
+    return Found(len(devices.data), devices.place or call.place)
 
 
 _SPREADS: Final = re.compile(

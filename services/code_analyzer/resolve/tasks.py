@@ -29,11 +29,9 @@ class Tasks:
 
     def task(self, dataset: Found | None) -> Found | None:
         """What the job is for."""
-        rules = (self._task_given, self._task_of_trainer, self._task_of_script, self._task_of_framework)
-        for rule in rules:
-            found = rule()
-            if found is not None:
-                return self._refined(found, dataset)
+        said = self._said()
+        if said is not None:
+            return self._refined(said, dataset)
         data = _table_match(knowledge("tasks")["datasets"], str(dataset.value)) if dataset is not None else None
         head = self._task_of_head()
         if head is not None:
@@ -50,14 +48,27 @@ class Tasks:
         of_family = next((task for task, members in knowledge("tasks")["families"].items() if base in members), None)
         general = (
             of_family is None
-            or of_family == "self_supervised_learning"
+            or (of_family == "self_supervised_learning" and not _learns_by_itself(self.models.name))
             or (of_family in _GENERAL_TASKS and data != "language_modeling")
         )
+        if of_family in _GENERAL_TASKS and data is None and self._reads_tables():
+            of_family = "tabular_classification"
         if general and data is not None and dataset is not None:
             return Found(data, dataset.place, Basis.INFERRED, 0.7)
         if of_family is not None and family is not None:
             return Found(of_family, family.place, Basis.INFERRED, 0.7)
         return None
+
+    def _said(self) -> Found | None:
+        """What the job itself says that it is for."""
+        rules = (self._task_given, self._task_of_trainer, self._task_of_script, self._task_of_framework)
+        return next((found for rule in rules if (found := rule()) is not None), None)
+
+    def _reads_tables(self) -> bool:
+        """Tell whether the program's data are the rows of a table, and no images or texts."""
+        tables = self.facts.call(r"(^|\.)(pd|pandas|pl|polars|cudf)\.read_(parquet|csv|feather|hdf|sql)$")
+        others = r"torchvision|PIL|cv2|timm|albumentations|transformers|tokenizers|datasets|torchaudio|imageio"
+        return tables is not None and not any(re.fullmatch(others, i.split(".")[0]) for i in self.facts.imports)
 
     def _task_given(self) -> Found | None:
         table = self.framework.table if self.framework is not None else {}
@@ -148,6 +159,11 @@ class Tasks:
             return Found("sft", found.place, found.basis, 0.7)
         del dataset
         return found
+
+
+def _learns_by_itself(model: Found | None) -> bool:
+    """Tell whether a model's name says that it is trained without labels: what only its family says may be tuned with them."""
+    return model is not None and re.search(r"(?i)masked|pre_?train|auto_?encoder", str(model.value)) is not None
 
 
 def _yolo(family: Any) -> Any:
