@@ -10,11 +10,14 @@ from schedmate.schemas.states import JobState
 from schedmate.services.dispatcher.core import decisions as d
 from schedmate.services.dispatcher.core import inputs as i
 from schedmate.services.dispatcher.core.config import PoolConfig
-from schedmate.services.dispatcher.core.policy import policy_named
+from schedmate.services.dispatcher.core.policy import policies, policy_named
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import Step, recover, step
 
 START = 1_700_000_000.0
+POLICIES = sorted(policies())
+AT_ONCE = [name for name in POLICIES if policy_named(name).rounds_s is None]
+"""Policies that place at once, not in rounds."""
 GIVES_WAY = ("PREEMPTED", "RECLAIMED")
 ENDS = ("COMPLETE", "FAIL", "CANCEL", "REJECT")
 
@@ -144,6 +147,12 @@ def cluster(nodes: int = 1, gpus: int = 8, **config: Any) -> PoolUnderTest:
     made = PoolUnderTest(**config)
     made.step(*[report(f"n{number + 1}", gpus) for number in range(nodes)])
     return made
+
+
+def next_round(p: PoolUnderTest) -> None:
+    """Let time pass up to the next round, where the pool's policy decides in rounds."""
+    if p.state.policy.rounds_s is not None:
+        p.step(i.Tick(), after=p.state.policy.rounds_s)
 
 
 def stopped_jobs(p: PoolUnderTest) -> list[str]:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from schedmate.services.dispatcher.core import inputs as i
-from schedmate.services.dispatcher.core.policy import policies, policy_named
 from schedmate.services.dispatcher.core.reasons import why
-from tests.dispatching import START, arrived, cluster, stopped_jobs
-
-AT_ONCE = sorted(name for name in policies() if policy_named(name).rounds_s is None)
+from tests.dispatching import AT_ONCE, POLICIES, START, arrived, cluster, stopped_jobs
 
 
 @pytest.mark.parametrize("policy", AT_ONCE)
@@ -32,7 +29,7 @@ def test_head_of_line_and_futile_preemption(policy: str) -> None:
     assert "only when larger or more nodes join" in told.unblocks
 
 
-@pytest.mark.parametrize("policy", sorted(policies()))
+@pytest.mark.parametrize("policy", POLICIES)
 def test_futile_preemption_of_who_has_borrowed(policy: str) -> None:
     """The set-up to the letter: queue a has a quota of 3 GPUs, queue b none and borrows."""
     p = cluster(gpus=3, policy=policy, tenant_quota={"a": 3}, reclaim_min_run_s=0.0)

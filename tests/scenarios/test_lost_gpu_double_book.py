@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from schedmate.services.dispatcher.core import inputs as i
-from tests.dispatching import PoolUnderTest, arrived, cluster, report
+from tests.dispatching import POLICIES, PoolUnderTest, arrived, cluster, next_round, report
 from tests.pool_invariants import check
+
+
+def holding_eight(policy: str) -> PoolUnderTest:
+    p = cluster(gpus=8, policy=policy)
+    p.step(arrived("p0", gpus=8))
+    next_round(p)
+    p.start("p0")
+    return p
 
 
 def reported(p: PoolUnderTest, gpus: int, **given: object) -> None:
@@ -14,20 +24,22 @@ def reported(p: PoolUnderTest, gpus: int, **given: object) -> None:
     check(p.state)
 
 
-def test_lost_gpu_double_book_when_two_of_eight_fall_ill_under_a_job() -> None:
-    p = cluster(gpus=8)
-    p.running("p0", gpus=8)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_lost_gpu_double_book_when_two_of_eight_fall_ill_under_a_job(policy: str) -> None:
+    p = holding_eight(policy)
     reported(p, 8, unusable=(2, 5))
     p.step(arrived("next", gpus=6))
+    next_round(p)
     assert p.state_of("next") == "QUEUED"
     assert p.state.capacity.free_gpus == 0
     p.exit("p0")
+    next_round(p)
     assert p.seats("next") == [("n1", (0, 1, 3, 4, 6, 7))]
 
 
-def test_lost_gpu_double_book_when_a_restarted_node_counts_fewer_than_before() -> None:
-    p = cluster(gpus=8)
-    p.running("p0", gpus=8)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_lost_gpu_double_book_when_a_restarted_node_counts_fewer_than_before(policy: str) -> None:
+    p = holding_eight(policy)
     for session, gpus in ((2, 0), (3, 6), (4, 8)):
         reported(p, gpus, session=session)
         assert p.state.capacity.free_gpus == 0
@@ -38,4 +50,5 @@ def test_lost_gpu_double_book_when_a_restarted_node_counts_fewer_than_before() -
     p.step(arrived("all", gpus=8))
     assert p.state_of("all") == "QUEUED"
     p.step(report("n1", 8, session=5))
+    next_round(p)
     assert p.state_of("all") == "ASSIGNED"

@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schedmate.services.dispatcher.core import inputs as i
-from schedmate.services.dispatcher.core.policy import policies, policy_named
-from tests.dispatching import START, PoolUnderTest, arrived, cluster, stopped_jobs
-
-AT_ONCE = sorted(name for name in policies() if policy_named(name).rounds_s is None)
-"""Policies that place at once; those of rounds look at classes only in their order (core/rounds.py)."""
+from tests.dispatching import AT_ONCE, POLICIES, START, PoolUnderTest, arrived, cluster, stopped_jobs
 
 
 def ten_minutes(p: PoolUnderTest) -> None:
@@ -45,7 +41,7 @@ def test_preemption_loop_never_begins_between_equals() -> None:
     assert p.state_of("b") == "QUEUED"
 
 
-@pytest.mark.parametrize("policy", sorted(policies()))
+@pytest.mark.parametrize("policy", POLICIES)
 def test_preemption_loop_of_quotas_evicts_only_what_the_owner_needs(policy: str) -> None:
     """Two tenants of the same quota; the first has borrowed everything, and whatever of it is evicted comes back at once."""
     p = cluster(gpus=8, policy=policy, tenant_quota={"team-a": 4, "team-b": 4}, reclaim_min_run_s=0.0)
@@ -63,7 +59,7 @@ def test_preemption_loop_of_quotas_evicts_only_what_the_owner_needs(policy: str)
     assert p.state.tenant_gpus == {"team-a": 4, "team-b": 3}
 
 
-@pytest.mark.parametrize("policy", sorted(policies()))
+@pytest.mark.parametrize("policy", POLICIES)
 def test_preemption_loop_never_begins_where_quotas_promise_more_than_there_is(policy: str) -> None:
     """Both tenants are within their quotas, which together the pool cannot hold: nobody takes anything from the other."""
     p = cluster(gpus=4, policy=policy, tenant_quota={"team-a": 4, "team-b": 4}, reclaim_min_run_s=0.0)

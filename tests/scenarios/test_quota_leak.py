@@ -6,7 +6,7 @@ import pytest
 
 from schedmate.services.dispatcher.core import decisions as d
 from schedmate.services.dispatcher.core import inputs as i
-from tests.dispatching import PoolUnderTest, arrived, cluster, ends_of, of_kind
+from tests.dispatching import POLICIES, PoolUnderTest, arrived, cluster, ends_of, next_round, of_kind
 from tests.pool_invariants import check
 
 
@@ -27,10 +27,14 @@ def one_never_comes(p: PoolUnderTest, how: str) -> None:
     check(p.state)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("how", ["silent", "bundle_unavailable", "gpu_in_use"])
-def test_quota_leak_ends_after_the_launch_budget(how: str) -> None:
-    p = cluster(nodes=4, gpus=2, start_timeout_s=30.0, tenant_gpus={"team-a": 8})
+def test_quota_leak_ends_after_the_launch_budget(how: str, policy: str) -> None:
+    p = cluster(
+        nodes=4, gpus=2, policy=policy, start_timeout_s=30.0, tenant_gpus={"team-a": 8}, tenant_quota={"team-a": 8}
+    )
     p.step(arrived("gang", gpus=2, nodes=4, retries=9))
+    next_round(p)
     tries = 0
     for _ in range(50):
         if "gang" not in p.state.jobs:
@@ -44,4 +48,6 @@ def test_quota_leak_ends_after_the_launch_budget(how: str) -> None:
     assert of_kind(p.told, d.Moved)[-1].reason == "LAUNCH_BUDGET_SPENT"
     assert p.state.tenant_gpus == {}
     assert p.state.capacity.free_gpus == 8
-    p.running("next", gpus=2, nodes=4)
+    p.step(arrived("next", gpus=2, nodes=4, submitted_at=p.now))
+    next_round(p)
+    assert p.state_of("next") == "ASSIGNED"

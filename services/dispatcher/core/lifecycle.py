@@ -292,12 +292,18 @@ def _requeue(
             JobEvent.REQUEUE,
             _GIVEN_WAY.get(job.reason, Reason.PREEMPTED) if cause == "preempted" else Reason.RETRYING,
             detail,
-            not_before=state.at + budget.backoff_s(times),
+            not_before=state.at + _backoff_s(state, budget, times),
             spends=cause,
             avoid=avoid,
             resume_from=resume_from,
         )
     )
+
+
+def _backoff_s(state: PoolState, budget: Budget, times: int) -> float:
+    """Return how long a job backs off: past the next round where the policy decides in rounds, so that others have one before it."""
+    wait_s = budget.backoff_s(times)
+    return wait_s + (state.policy.rounds_s or 0.0) if wait_s > 0 else 0.0
 
 
 _STEPS: Final[dict[JobState, Callable[[PoolState, Job, Emit], None]]] = {
