@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI, ShareIndex
 
@@ -57,6 +58,7 @@ class Capacity:
         self._sorted_classes: tuple[GpuClass, ...] = ()
         self.leaf_free: dict[str, int] = {}  # free GPUs by leaf group
         self._classes_for: dict[tuple[str | None, int], list[GpuClass]] = {}
+        self.beside: dict[tuple[Any, ...], bool] = {}  # what core/fitting.py has found out of the nodes as they are
         self._could_hold: dict[tuple[int, int, str | None, int], bool] = {}
 
     def set_node(
@@ -102,6 +104,7 @@ class Capacity:
         self.epoch += 1
         self.topology_epoch += 1
         self._could_hold.clear()
+        self.beside.clear()
 
     def claim(self, node: str, gpus: tuple[int, ...]) -> None:
         """Lease these very GPUs; those of a node that is not schedulable are nobody's business here."""

@@ -7,6 +7,7 @@ from schedmate.services.dispatcher.core.reservations import closed_to
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
+REMEMBERED_MAX = 10_000
 FITS, NO_ROOM, AT_LIMIT, NEVER, RESERVED = "fits", "no-room", "at-limit", "never", "reserved"
 
 
@@ -77,6 +78,16 @@ def _shunned(state: PoolState, job: Job, closed: frozenset[str]) -> frozenset[st
 
 def could_hold_beside(state: PoolState, job: Job, avoid: frozenset[str]) -> bool:
     """Tell whether the other nodes could hold the job if nothing ran."""
+    request = (job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib, job.within, avoid)
+    known = state.capacity.beside.get(request)
+    if known is None:
+        if len(state.capacity.beside) >= REMEMBERED_MAX:
+            state.capacity.beside.clear()
+        known = state.capacity.beside[request] = _could_hold_beside(state, job, avoid)
+    return known
+
+
+def _could_hold_beside(state: PoolState, job: Job, avoid: frozenset[str]) -> bool:
     found: dict[tuple[str, str], set[str]] = {}
     usable_of: dict[GpuClass, int] = {}
     for group in state.capacity.groups():
