@@ -15,18 +15,22 @@ import os
 import sys
 from pathlib import Path
 
-from schedmate.simulator.results.grid import BY_NAME, GROUNDS, absent_files, cases
-from schedmate.simulator.results.ledger import WITNESSES, Ledger, code_version, run_missing
+from schedmate.simulator.results.grid import BY_NAME, GROUNDS, Case, absent_files, cases
+from schedmate.simulator.results.ledger import Ledger, code_version, run_missing, witnesses
 from schedmate.simulator.results.page import write_page
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
-SHORT = {ground.name for ground in GROUNDS if not ground.full} | set(WITNESSES)
 
 
 def told(text: str) -> None:
     """Say it on standard error."""
     print(text, file=sys.stderr, flush=True)
+
+
+def is_short(case: Case) -> bool:
+    """Tell whether a run is one that is run again under every code."""
+    return not BY_NAME[case.ground].full or case.ground in witnesses(case)
 
 
 def main() -> None:
@@ -55,7 +59,7 @@ def main() -> None:
             told(f"skipped: {ground.title}: there is no {', no '.join(files)}")
     wanted = [case for case in cases() if any(part in case.key for part in given.only.split(","))]
     if not given.page_only:
-        for part in ([case for case in wanted if short == (case.ground in SHORT)] for short in (True, False)):
+        for part in ([case for case in wanted if short == is_short(case)] for short in (True, False)):
             lines = ledger.lines(code)
             missing = [
                 case for case in part if case.key not in lines and not absent_files(BY_NAME[case.ground], folder)
