@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
+from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import JobEvent
 from schedmate.services.dispatcher.core.config import PoolConfig
-from schedmate.services.dispatcher.core.decisions import Decision, Moved, Placed, Seat, Stop
+from schedmate.services.dispatcher.core.decisions import Decision, Moved, NodeMarked, Placed, Seat, Stop
 from schedmate.services.dispatcher.core.inputs import (
     EstimateArrived,
     JobArrived,
@@ -28,6 +29,7 @@ from schedmate.services.dispatcher.core.step import Step, step
 from schedmate.simulator.cluster import Cluster, NodeSpec
 from schedmate.simulator.faults import Faults, Outages
 from schedmate.simulator.integrals import Integrals
+from schedmate.simulator.maintenance import Reservations
 from schedmate.simulator.outcome import Advisor, Costs, Outcome
 from schedmate.simulator.pools import Pool, leaf_nodes, report_of, simulated
 from schedmate.simulator.trace import Pace, TraceJob
@@ -35,6 +37,7 @@ from schedmate.simulator.trace import Pace, TraceJob
 __all__ = ("Advisor", "Costs", "Outcome", "Simulation", "SimulationError", "simulated")
 
 STEPS_PER_INSTANT_MAX = 10_000
+_AWAY = {"reserved": 1, "unreserved": -1}
 PROGRESS_JOBS = 1000
 
 
@@ -69,6 +72,7 @@ class Simulation:
         keep_runs: remember when and where every job ran, for plots.
         faults: where node failures come from.
         min_run_s: so long runs whoever may be stopped for another job, by class or for order.
+        reservations: of nodes for maintenance, by pool.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class Simulation:
         keep_runs: bool = False,
         faults: Faults | None = None,
         min_run_s: float = 0.0,
+        reservations: Reservations | None = None,
     ) -> None:
         self._jobs = jobs
         self._advisor = advisor
@@ -93,6 +98,7 @@ class Simulation:
         # GPUs are counted in thousandths where a job asks for a share, else whole: sums stay exact
         self._unit = WHOLE_MILLI if any(job.share_milli < WHOLE_MILLI for job in jobs) else 1
         settings = simulated(config or PoolConfig(), policy, min_run_s)
+        self._reservations = reservations or {}
         self._pools = {name: self._pool(name, nodes, settings) for name, nodes in cluster.pools.items()}
         only = next(iter(self._pools.values())) if cluster.one_pool else None
         self._pool_of = [only or self._pools[job.pool] for job in jobs]
@@ -106,10 +112,12 @@ class Simulation:
         self._stopped_at: dict[int, float] = {}
         nodes = [(name, node.name) for name, pool in cluster.pools.items() for node in pool]
         self._outages = Outages(faults or Faults(), nodes, first)
-        waits = bool(self._outages) or settings.ageing_s > 0
+        waits = bool(self._outages or self._reservations) or settings.ageing_s > 0
         for pool in self._pools.values():
             pool.timed = waits or pool.state.policy.rounds_s is not None or bool(pool.state.ripening)
         self._timed = [pool for pool in self._pools.values() if pool.timed]
+        for pool in self._timed:
+            pool.timer = pool.state.next_timer() or inf
         self.outcome = Outcome(
             [None] * len(jobs), [None] * len(jobs), [0.0] * len(jobs), [0] * len(jobs), [0] * len(jobs), [0] * len(jobs), [0] * len(jobs),
             Integrals(cluster.gpus, cluster.nodes, first, last, self._unit), [()] * len(jobs) if keep_seats else None,
@@ -123,7 +131,9 @@ class Simulation:
             name, state, {n.name: n.gpus * self._unit for n in nodes}, {n.name: 0 for n in nodes}, max(sizes),
             len(sizes) == 1, leaf_nodes(nodes), {n.name: n for n in nodes}, {n.name: 1 for n in nodes},
         )  # fmt: skip
-        done = step(state, [report_of(node) for node in nodes], 0.0)
+        done = step(state, [*map(report_of, nodes), *self._reservations.get(name, ())], 0.0)
+        if done.refused:
+            raise SimulationError(f"pool {name} refuses a reservation: {'; '.join(done.refused.values())}")
         if self._recorder is not None:
             self._recorder(state, done)
         return pool
@@ -167,13 +177,14 @@ class Simulation:
     def _may_still_start(self) -> bool:
         """Tell whether a waiting job may be placed though nothing runs and nothing comes.
 
-        Only after a failure: a node returns, a job backs off, or a round is still to come that has something new to look at.
+        After a failure or for a reservation: a node returns, a job backs off, or a round to come has something new to look at.
         """
-        if not self._outages:
+        if not (self._outages or self._reservations):
             return False
         states = [pool.state for pool in self._pools.values()]
         return (
             self._outages.returns
+            or any(state.reservations for state in states)
             or any(job.queue_key is None for state in states for job in state.jobs.values())
             or any(s.round_at is not None and (s.queue.changed or s.pass_epoch != s.capacity.epoch) for s in states)
         )
@@ -239,6 +250,7 @@ class Simulation:
     def _carry_out(self, pool: Pool, decisions: Sequence[Decision], now: float) -> None:
         """Do what the pool has decided: what is stopped ends at this instant."""
         stopped: dict[int, None] = {}
+        maintained: set[int] = set()
         for decision in decisions:
             kind = type(decision)
             if kind is Placed:
@@ -251,8 +263,12 @@ class Simulation:
                     self._end_survivor(pool, decision, now)  # type: ignore[arg-type]
             elif kind is Moved and decision.event == JobEvent.FAIL:  # type: ignore[attr-defined]
                 self._fail(self._number[decision.job])  # type: ignore[attr-defined]
+            elif kind is Moved and decision.reason == Reason.MAINTENANCE:  # type: ignore[attr-defined]
+                maintained.add(self._number[decision.job])  # type: ignore[attr-defined]
+            elif kind is NodeMarked and decision.mark in _AWAY:  # type: ignore[attr-defined]
+                self._away(pool, decision.node, _AWAY[decision.mark])  # type: ignore[attr-defined]
         for number in stopped:
-            self._stop(pool, number, now)
+            self._stop(pool, number, now, maintenance=number in maintained)
 
     def _arrive(self, pool: Pool, number: int) -> None:
         job = self._jobs[number]
@@ -335,12 +351,15 @@ class Simulation:
         if code == 0 and self._advisor is not None:
             self._advisor.finished(number, pool.name, now)
 
-    def _stop(self, pool: Pool, number: int, now: float) -> None:
+    def _stop(self, pool: Pool, number: int, now: float, *, maintenance: bool) -> None:
         """The job gives way: what it has done since its last checkpoint is lost, and its next start costs a restart."""
         run = self._runs[number]
         self._charge(number, now - run.since)
         self._stopped_at[number] = now
-        self.outcome.preemptions += 1
+        if maintenance:
+            self.outcome.maintenance_stops += 1
+        else:
+            self.outcome.preemptions += 1
         self._end(pool, number, run, now, "stopped")
 
     def _charge(self, number: int, ran_s: float) -> float:
@@ -381,8 +400,15 @@ class Simulation:
             self._end(pool, number, run, now, "lost")
             del pool.inputs[told:]  # nobody tells the pool: it hears that the node is silent
         self._forget_stopped()
-        outcome.integrals.lose(pool.gpus_of[node])
+        self._away(pool, node, 1)
         pool.inputs.append(NodeSilent(node, pool.sessions[node]))
+
+    def _away(self, pool: Pool, node: str, more: int) -> None:
+        """There is one reason more (or less, -1) why the node's GPUs cannot be scheduled."""
+        before = pool.away.get(node, 0)
+        pool.away[node] = before + more
+        if 0 in (before, before + more):
+            self.outcome.integrals.lose(more * pool.gpus_of[node])
 
     def _end_survivor(self, pool: Pool, order: Stop, now: float) -> None:
         """A member whose gang has lost another one ends."""
@@ -393,7 +419,7 @@ class Simulation:
 
     def _return(self, pool: Pool, node: str, now: float) -> None:  # noqa: ARG002 - as `_lose`
         pool.sessions[node] += 1
-        self.outcome.integrals.lose(-pool.gpus_of[node])
+        self._away(pool, node, -1)
         pool.inputs.append(report_of(pool.specs[node], pool.sessions[node]))
 
     def _fail(self, number: int) -> None:

@@ -62,6 +62,7 @@ def measured(jobs: Sequence[TraceJob], cluster: Cluster, outcome: Outcome) -> di
         "jwtd": _waits_by_size(jobs, waits),
         **_spread(outcome, done),
         "ftf": mean(fairness(jobs, cluster, outcome, done)),
+        "maintenance_stops": outcome.maintenance_stops,
         "node_failures": outcome.node_failures,
         "failures": outcome.failures,
         "failed": outcome.failed,

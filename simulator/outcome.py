@@ -69,6 +69,7 @@ class Outcome:
     preemptions: int = 0
     lost_gpu_s: float = 0.0  # restarts, and work that was done again or for nothing
     lost_to_failures_gpu_s: float = 0.0  # of these, what node failures cost
+    maintenance_stops: int = 0  # runs that were stopped for the maintenance of a node
     node_failures: int = 0
     failures: int = 0  # runs that ended because a node was lost
     failed: int = 0  # jobs whose budget for such ends was spent

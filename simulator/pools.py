@@ -28,6 +28,7 @@ class Pool:
     leaf_nodes: int  # nodes of the largest leaf group, 0 without a topology
     specs: dict[str, NodeSpec]
     sessions: dict[str, int]
+    away: dict[str, int] = field(default_factory=dict)  # why a node is not there: lost, in maintenance, both
     inputs: list[Input] = field(default_factory=list)
     timer: float = inf
     timed: bool = False

@@ -20,6 +20,7 @@ from schedmate.simulator.cluster import Cluster
 from schedmate.simulator.curves import curves_of
 from schedmate.simulator.engine import Simulation
 from schedmate.simulator.faults import Faults
+from schedmate.simulator.maintenance import Reservations
 from schedmate.simulator.measures import measured
 from schedmate.simulator.outcome import Costs, Outcome
 from schedmate.simulator.recorded import LogLine, line_of
@@ -40,6 +41,7 @@ class Setting:
     jobs_out: Path | None = None
     log: Path | None = None
     faults: Faults = field(default_factory=Faults)
+    reservations: Reservations = field(default_factory=dict)
     min_run_s: float = 0.0  # so long runs whoever may be stopped for another job (that is not a matter of quota)
     weighed: bool = False  # a raw source is clamped and weighed by trust as any other
     curves: bool = False  # what plots are drawn of, under the key `curves`
@@ -85,7 +87,7 @@ def outcome_of(
         simulation = Simulation(
             trace.jobs, cluster, setting.policy, source, config=PoolConfig.from_json(given), costs=setting.costs,
             recorder=_recorder(log) if log is not None else None, keep_seats=setting.jobs_out is not None,
-            keep_runs=setting.curves, faults=setting.faults, min_run_s=setting.min_run_s,
+            keep_runs=setting.curves, faults=setting.faults, min_run_s=setting.min_run_s, reservations=setting.reservations,
         )  # fmt: skip
         outcome = simulation.run(progress)
         return outcome, process_time() - began

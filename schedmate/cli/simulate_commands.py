@@ -21,6 +21,7 @@ from schedmate.services.dispatcher.core.policy import policies
 from schedmate.simulator.advice import check_advice
 from schedmate.simulator.cluster import PHILLY_GPUS_PER_NODE, Cluster, from_list, from_table, in_racks, uniform
 from schedmate.simulator.faults import HOUR_S, Faults, read_faults
+from schedmate.simulator.maintenance import Reservations, read_reservations
 from schedmate.simulator.outcome import RESTART_LARGE_S, RESTART_S, Costs
 from schedmate.simulator.plots import check_plots, draw
 from schedmate.simulator.readers import read_trace
@@ -60,6 +61,7 @@ def simulate(
     restart_large_s: Annotated[float, typer.Option(min=0, help="The same above 8 GPUs.")] = RESTART_LARGE_S,
     checkpoint_s: Annotated[float, typer.Option(min=0, help="Time between checkpoints: what was done since is lost; 0: nothing is.")] = 0.0,
     failures: Annotated[Path | None, typer.Option(help="Node failures: a table node,at_s,until_s[,pool] on the trace's clock.")] = None,
+    reservations: Annotated[Path | None, typer.Option(help="Nodes in maintenance: a table node,from_s,until_s[,count][,pool] on the trace's clock.")] = None,
     mtbf_h: Annotated[float | None, typer.Option(help="Draw node failures by the seed: mean hours a node stays up.")] = None,
     mttr_h: Annotated[float, typer.Option(help="Mean hours until it is back.")] = 4.0,
     min_run_s: Annotated[float, typer.Option(min=0, help="So long runs whoever may be stopped for another job.")] = 0.0,
@@ -85,11 +87,12 @@ def simulate(
     cluster = _racked(cluster, nodes_per_rack, racks_per_spine)
     jobs = usable(jobs.staying() if stay else jobs, cluster)
     faults = _faults(failures, mtbf_h, mttr_h, seed, cluster)
+    reserved = _reservations(reservations, cluster)
     config = _config(pool_settings or [])
     combinations = list(product(names, sources))
     settings = [
         Setting(
-            name, source, seed, Costs(restart_s, restart_large_s, checkpoint_s), config, faults=faults, min_run_s=min_run_s,
+            name, source, seed, Costs(restart_s, restart_large_s, checkpoint_s), config, faults=faults, min_run_s=min_run_s, reservations=reserved,
             jobs_out=_named(jobs_out, name, source, several=len(combinations) > 1),
             log=_named(log, name, source, several=len(combinations) > 1), weighed=weighed, curves=plot is not None,
         )
@@ -133,6 +136,12 @@ def _faults(path: Path | None, mtbf_h: float | None, mttr_h: float, seed: int, c
         raise typer.BadParameter("--mtbf-h and --mttr-h are hours above 0")
     listed = read_faults(path, cluster) if path is not None else ()
     return Faults(listed, mtbf_h * HOUR_S if mtbf_h is not None else None, mttr_h * HOUR_S, seed)
+
+
+def _reservations(path: Path | None, cluster: Cluster) -> Reservations:
+    if path is not None and not path.is_file():
+        raise typer.BadParameter(f"there is no file {path}")
+    return read_reservations(path, cluster) if path is not None else {}
 
 
 def _config(items: list[str]) -> PoolConfig:

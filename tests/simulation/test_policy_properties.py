@@ -16,6 +16,7 @@ from schedmate.schemas.states import JobEvent
 from schedmate.services.dispatcher.core.config import Budget, PoolConfig
 from schedmate.services.dispatcher.core.decisions import Moved, Placed
 from schedmate.services.dispatcher.core.decisions import to_json as decision_to_json
+from schedmate.services.dispatcher.core.inputs import ReservationMade
 from schedmate.services.dispatcher.core.policy import policies, policy_named
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import Step
@@ -23,6 +24,7 @@ from schedmate.simulator.advice import advisor
 from schedmate.simulator.cluster import Cluster, NodeSpec
 from schedmate.simulator.engine import Simulation
 from schedmate.simulator.faults import Faults
+from schedmate.simulator.maintenance import Reservations
 from schedmate.simulator.outcome import Costs, Outcome
 from schedmate.simulator.trace import Trace, TraceJob
 from tests.pool_invariants import Watcher, check_held
@@ -43,12 +45,14 @@ class World:
     faults: Faults
     advice: str
     costs: Costs = field(default_factory=Costs)
+    reservations: Reservations = field(default_factory=dict)
 
     def run(self, policy: str, recorder: Callable[[PoolState, Step], None]) -> Outcome:
         """Simulate the world under a policy."""
         source = advisor(self.advice, Trace("made", "csv", self.jobs), 1, one_pool=True)
         return Simulation(
-            self.jobs, self.cluster, policy, source, config=self.config, costs=self.costs, faults=self.faults, recorder=recorder
+            self.jobs, self.cluster, policy, source, config=self.config, costs=self.costs, faults=self.faults,
+            recorder=recorder, reservations=self.reservations,
         ).run()  # fmt: skip
 
 
@@ -87,9 +91,19 @@ def worlds(draw: st.DrawFn) -> World:
             ),
         )
     )
+    reserved = [
+        ReservationMade(f"r{n}", (node.name,), 0, float(start), float(start + length), "op", "")
+        for n, (node, start, length) in enumerate(
+            draw(
+                st.lists(
+                    st.tuples(st.sampled_from(nodes), st.integers(0, 4000), st.sampled_from([100, 2000])), max_size=2
+                )
+            )
+        )
+    ]
     return World(
         Cluster({"default": nodes}, one_pool=True), jobs, config, faults, draw(st.sampled_from(ADVICE)),
-        Costs(checkpoint_s=draw(st.sampled_from([0.0, 70.0]))),
+        Costs(checkpoint_s=draw(st.sampled_from([0.0, 70.0]))), {"default": tuple(reserved)},
     )  # fmt: skip
 
 
@@ -193,7 +207,13 @@ def test_the_longest_wait_is_bounded_however_wrong_the_advice_that_is_believed(
         def estimate_s(self, number: int, pool: str) -> float:  # noqa: ARG002
             return 1e7 if number == 0 else stream[number - 1][3]
 
-        def finished(self, number: int, pool: str) -> None:
+        def quantiles(self, number: int) -> tuple[float | None, float | None, str]:  # noqa: ARG002
+            return None, None, self.basis
+
+        def started(self, number: int, at: float) -> None:
+            """Nobody learns."""
+
+        def finished(self, number: int, pool: str, at: float) -> None:
             """Nobody learns."""
 
     cluster = Cluster({"default": (NodeSpec("n0", 4),)}, one_pool=True)

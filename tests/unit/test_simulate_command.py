@@ -62,6 +62,10 @@ def test_failures_costs_and_settings_of_the_pools_are_options(trace: Path, tmp_p
     ]
     listed = json.loads(CliRunner().invoke(app, [*given, *costs]).stdout)["results"][0]
     assert (listed["node_failures"], listed["finished"]) == (1, 200)
+    maintenance = tmp_path / "maintenance.csv"
+    maintenance.write_text(f"node,from_s,until_s\nn1,{min(submits) + 1000},{max(submits)}\n")
+    around = json.loads(CliRunner().invoke(app, [*given, "--reservations", str(maintenance)]).stdout)["results"][0]
+    assert (around["finished"], around["maintenance_stops"] > 0) == (200, True)
     drawn = json.loads(CliRunner().invoke(app, [*given, "--mtbf-h", "20", "--mttr-h", "1", "--seed", "5"]).stdout)[
         "results"
     ][0]
@@ -206,6 +210,7 @@ def test_the_exit_status_and_one_line_say_how_it_went(
         (["--nodes", "1", "--pools", "x.csv"], "not --nodes and --pools together"),
         (["--pools", "none.csv"], "there is no file none.csv"),
         (["--nodes", "1", "--failures", "none.csv"], "there is no file none.csv"),
+        (["--nodes", "1", "--reservations", "none.csv"], "there is no file none.csv"),
         (["--nodes", "1", "--mtbf-h", "0"], "--mtbf-h and --mttr-h are hours above 0"),
         (["--nodes", "1", "--set", "policy=sjf"], "--set policy: say --policy"),
         (["--nodes", "1", "--set", "speed=9"], "--set: unknown pool settings: speed"),
