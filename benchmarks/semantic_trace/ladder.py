@@ -1,0 +1,244 @@
+"""What each kind of knowledge is worth: `python -m benchmarks.semantic_trace.ladder OUT --traces DIR [--page FILE]`.
+
+Run times are predicted at submission, refitted at the ends of equal spans of time on the jobs that had ended by then; the first span
+predicts nothing and is not scored. The same learner stands on every step of the ladder. Scores: R2 of the logarithm, the share of pairs in
+the right order, within a factor of two, the pinball loss of the median in log seconds; then the policies' average JCT with the
+predictions as raw order keys. Intervals are the 2.5 and 97.5 % of a bootstrap over users.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from benchmarks.semantic_trace import knowledge
+from benchmarks.semantic_trace.applications import APPLICATIONS, Plan, Profiles
+from benchmarks.semantic_trace.knowledge import Job
+
+SPANS = 8
+SEED = 0
+RESAMPLES = 200
+SEEN = 0.05  # of its run, after which a job's own progress is believed
+PAIRS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the ladder: its name and the predicted log seconds of each job, NaN where it says nothing."""
+
+    name: str
+    predicted: np.ndarray
+
+
+def main() -> int:
+    """Climb the ladder, print it, and write the page where one is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("--traces", type=Path, required=True)
+    parser.add_argument("--page", type=Path)
+    given = parser.parse_args()
+    jobs = knowledge.load(given.trace)
+    summary = json.loads((given.trace / "summary.json").read_text("utf-8"))
+    climbed = Ladder(jobs, given.trace, Profiles(given.traces / "pollux-osdi21" / "profiles"))
+    text = page(climbed, summary, given.trace)
+    print(text)
+    if given.page is not None:
+        given.page.write_text(text, encoding="utf-8")
+    return 0
+
+
+class Ladder:
+    """The steps over one trace."""
+
+    def __init__(self, jobs: list[Job], folder: Path, profiles: Profiles) -> None:
+        self.jobs = jobs
+        self.truth = np.array([log(max(j.duration_s, 1.0)) for j in jobs])
+        first, last = jobs[0].submit_s, jobs[-1].submit_s
+        self.moments = [first + (last - first) * n / SPANS for n in range(1, SPANS)]
+        self.span = np.array(knowledge.position(jobs, self.moments))
+        self.source = knowledge.bundles(folder)
+        gpus = {j.bundle: j.gpus for j in jobs}
+        self.fields = _cached(folder / "fields.json", lambda: knowledge.fields_of(self.source, gpus))
+        self._gpus, self._folder, self._profiles = gpus, folder, profiles
+
+    def steps(self) -> list[Step]:
+        """Return every step, lowest first."""
+        jobs, fields = self.jobs, self.fields
+        none = self.learned(np.array([[j.gpus] for j in jobs], dtype=float) * 0)
+        static = knowledge.static(jobs, fields)
+        past = np.hstack([static, knowledge.history(jobs, fields)])
+        with_past = self.learned(past)
+        return [
+            Step("no advice (the pool's median)", none),
+            Step("metadata: medians by user and name", knowledge.group_medians(jobs)),
+            Step("metadata, learned", self.learned(knowledge.metadata(jobs))),
+            Step("TF-IDF of the raw source, learned", self.learned(knowledge.raw_text(jobs, self.source))),
+            Step("static analysis, learned", self.learned(static)),
+            Step("static analysis and history", with_past),
+            Step(f"and progress, after {SEEN:.0%} of the run", self.progress(with_past)),
+            Step("the true workload, learned", self.learned(knowledge.workload(jobs))),
+            Step("the true run time", self.truth),
+        ]
+
+    def controls(self) -> list[Step]:
+        """Return static analysis where what it reads is spoilt, and metadata where names mislead."""
+        draw = np.random.default_rng(SEED)
+        jobs = self.jobs
+        order = draw.permutation(len(jobs))
+        shuffled = [_with(j, bundle=jobs[o].bundle) for j, o in zip(jobs, order, strict=True)]
+        bare = {name: knowledge.stripped(made) for name, made in self.source.items()}
+        moved = {name: knowledge.moved(made, n) for n, (name, made) in enumerate(self.source.items())}
+        misled = [_with(j, name=jobs[o].name) for j, o in zip(jobs, order, strict=True)]
+        return [
+            Step("static analysis, bundles shuffled among the jobs", self.learned(knowledge.static(shuffled, self.fields))),
+            Step("static analysis, comments and identifiers stripped", self.learned(knowledge.static(jobs, _cached(self._folder / "fields-stripped.json", lambda: knowledge.fields_of(bare, self._gpus))))),
+            Step("static analysis, file names replaced", self.learned(knowledge.static(jobs, _cached(self._folder / "fields-moved.json", lambda: knowledge.fields_of(moved, self._gpus))))),
+            Step("metadata, job names shuffled among the jobs", self.learned(knowledge.metadata(misled))),
+        ]  # fmt: skip
+
+    def left_out(self) -> list[Step]:
+        """Return the steps where no job of the predicted job's application was ever learned from."""
+        jobs = self.jobs
+        application = np.array([j.truth["application"] for j in jobs])
+        tables = {
+            "metadata, learned": knowledge.metadata(jobs),
+            "TF-IDF of the raw source, learned": knowledge.raw_text(jobs, self.source),
+            "static analysis, learned": knowledge.static(jobs, self.fields),
+            "the true workload, learned": knowledge.workload(jobs),
+        }
+        out = []
+        for name, rows in tables.items():
+            predicted = np.full(len(jobs), np.nan)
+            for one in APPLICATIONS:
+                mine = application == one
+                predicted[mine] = self.learned(rows, exclude=mine)[mine]
+            out.append(Step(name, predicted))
+        return [Step("no advice (the pool's median)", self.learned(np.zeros((len(jobs), 1)))), *out]
+
+    def learned(self, rows: np.ndarray, exclude: np.ndarray | None = None) -> np.ndarray:
+        """Return the predictions of a median regression by boosted trees, refitted at each moment on what had ended by then."""
+        out = np.full(len(self.jobs), np.nan)
+        ends = np.array([j.submit_s + j.duration_s for j in self.jobs])
+        for span, moment in enumerate(self.moments, start=1):
+            known = ends <= moment
+            if exclude is not None:
+                known &= ~exclude
+            now = self.span == span
+            if known.sum() < 50 or not now.any():
+                continue
+            told = [n for n in range(rows.shape[1]) if len(np.unique(rows[known][~np.isnan(rows[known][:, n]), n])) > 1]
+            if not told:
+                out[now] = np.median(self.truth[known])
+                continue
+            model = HistGradientBoostingRegressor(
+                loss="absolute_error", max_iter=150, learning_rate=0.08, min_samples_leaf=10, random_state=SEED
+            )
+            out[now] = model.fit(rows[known][:, told], self.truth[known]).predict(rows[now][:, told])
+        return out
+
+    def progress(self, before: np.ndarray) -> np.ndarray:
+        """Return what a job's own printed progress says: the planned end at its measured speed. Who stops at a target ends earlier than that."""
+        out = before.copy()
+        for n, job in enumerate(self.jobs):
+            t = job.truth
+            plan = Plan(t["application"], job.gpus, int(t["batch"]), int(t["epochs"]), float(t["fraction"]))
+            out[n] = log(max(self._profiles.run_s(plan), 1.0))
+            if t["target"]:
+                out[n] = min(out[n], before[n]) if not np.isnan(before[n]) else out[n]
+        return out
+
+    def scored(self, predicted: np.ndarray, chosen: np.ndarray) -> dict[str, Any]:
+        """Return the scores over the chosen jobs, with the interval of R2 over users."""
+        known = chosen & ~np.isnan(predicted) & (self.span > 0)
+        truth, told = self.truth[known], predicted[known]
+        if len(truth) < 30:
+            return {"jobs": len(truth)}
+        draw = np.random.default_rng(SEED)
+        users = np.array([j.user for j in self.jobs])[known]
+        names = np.unique(users)
+        places = {u: np.flatnonzero(users == u) for u in names}
+        resampled = []
+        for _ in range(RESAMPLES):
+            rows = np.concatenate([places[u] for u in draw.choice(names, len(names))])
+            resampled.append(_r2(truth[rows], told[rows]))
+        a, b = draw.integers(0, len(truth), (2, PAIRS))
+        differ = truth[a] != truth[b]
+        a, b = a[differ], b[differ]
+        right = np.sign(truth[a] - truth[b]) * np.sign(told[a] - told[b])
+        return {
+            "jobs": len(truth),
+            "r2_log": _r2(truth, told),
+            "r2_interval": [float(v) for v in np.percentile(resampled, (2.5, 97.5))],
+            "order": float(((right > 0) + 0.5 * (right == 0)).mean()),
+            "within_2x": float((np.abs(truth - told) <= log(2)).mean()),
+            "pinball": float(0.5 * np.abs(truth - told).mean()),
+        }
+
+
+def _r2(truth: np.ndarray, told: np.ndarray) -> float:
+    spread = float(((truth - truth.mean()) ** 2).sum())
+    return 1 - float(((truth - told) ** 2).sum()) / spread if spread else 0.0
+
+
+def _with(job: Job, **changed: Any) -> Job:
+    return Job(**{f: changed.get(f, getattr(job, f)) for f in Job.__slots__})
+
+
+def _cached(path: Path, make: Callable[[], dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    if path.exists():
+        found: dict[str, dict[str, Any]] = json.loads(path.read_text("utf-8"))
+        return found
+    made = make()
+    path.write_text(json.dumps(made), encoding="utf-8")
+    return json.loads(path.read_text("utf-8"))  # type: ignore[no-any-return]
+
+
+# --- the page ----------------------------------------------------------------------------------------------------------
+
+
+def page(climbed: Ladder, summary: dict[str, Any], folder: Path) -> str:
+    """Return the ladder as a page."""
+    from benchmarks.semantic_trace.closed_loop import worth  # noqa: PLC0415 - the simulator is wanted here only
+
+    everybody = np.ones(len(climbed.jobs), dtype=bool)
+    again = np.array([j.truth["recurring"] == "1" for j in climbed.jobs])
+    steps = climbed.steps()
+    about = (
+        f"{summary['jobs']} jobs of {summary['users']} users, {summary['bundles']} distinct bundles, {summary['recurring']:.1%} recurring. "
+        "No model was in the loop: that step of the ladder, between static analysis and history, is absent."
+    )
+    lines = [
+        f"## The ladder on the {summary['split']} families", "",
+        about, "",
+        *_table("All jobs", climbed, steps, everybody),
+        *_table("Non-recurring jobs: their (application, batch, replicas) had not ended before", climbed, steps, ~again),
+        *_table("Leave one application out", climbed, climbed.left_out(), everybody),
+        *_table("Controls", climbed, climbed.controls(), everybody),
+        *worth(climbed, steps, summary, folder),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _table(title: str, climbed: Ladder, steps: list[Step], chosen: np.ndarray) -> list[str]:
+    lines = [f"### {title}", "", "| known | jobs | R² of the log (95 %) | order | within 2x | pinball |", "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    for step in steps:
+        s = climbed.scored(step.predicted, chosen)
+        if "r2_log" not in s:
+            lines.append(f"| {step.name} | {s['jobs']} | too few |  |  |  |")
+            continue
+        low, high = s["r2_interval"]
+        lines.append(f"| {step.name} | {s['jobs']} | {s['r2_log']:.2f} ({low:.2f} to {high:.2f}) | {s['order']:.3f} | {s['within_2x']:.1%} | {s['pinball']:.3f} |")  # fmt: skip
+    return [*lines, ""]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
