@@ -106,7 +106,8 @@ def simulate(
         results = [{name: value for name, value in result.items() if name != "curves"} for result in results]
         for path in () if json else drawn:
             Console(stderr=True, highlight=False).print(f"wrote {path}", soft_wrap=True)
-    _say_unfinished(results)
+    if not stay:
+        _say_unfinished(results)
     if json:
         rendering.print_json({"trace": jobs.name, "nodes": cluster.nodes, "gpus": cluster.gpus, "results": results})
     else:

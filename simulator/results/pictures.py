@@ -13,6 +13,7 @@ from schedmate.simulator.results.ledger import Line
 from schedmate.simulator.results.worth import Lines, best_without, by_advice, worths
 
 _STYLE: Final[dict[Any, Any]] = {"svg.hashsalt": "schedmate", "svg.fonttype": "none", "font.size": 9}
+_TICKS: Final = (1, 2, 3, 5)
 _CURVES: Final = (("fifo", "none"), ("smallest", "none"), ("srtf", "none"), ("sjf", "oracle"), ("srtf", "oracle"))
 
 
@@ -62,9 +63,12 @@ def _worth(folder: Path, ground: Ground, lines: Lines) -> Picture:
                           linewidth=0.8, color=COLOURS[place], label=advice)  # fmt: skip
         axes.axvline(level, color="#888888", linewidth=0.8, linestyle="--")
         axes.set_xscale("log")
+        low_s, high_s = axes.get_xlim()
+        ticks = [value * 10.0**power for power in range(1, 8) for value in _TICKS if low_s <= value * 10.0**power <= high_s]  # fmt: skip
+        axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
         axes.minorticks_off()
         axes.set_yticks(range(len(names)), names)
-        axes.invert_yaxis()
+        axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlabel(
             "average JCT, s (dashed: the best without advice; whiskers: 95 % interval of the difference to it)"
         )

@@ -165,6 +165,8 @@ def test_jobs_that_are_left_behind_are_said(tmp_path: Path):
     done = CliRunner().invoke(app, ["simulate", str(trace), "--nodes", "1", "--json"])
     assert json.loads(done.stdout)["results"][0]["finished"] == 1
     assert "1 of 2 jobs never ran" in done.stderr
+    done = CliRunner().invoke(app, ["simulate", str(trace), "--nodes", "1", "--stay", "--json"])
+    assert (json.loads(done.stdout)["results"][0]["allocated_max"], done.stderr) == (1 / 8, "")
 
 
 @pytest.mark.parametrize(
