@@ -14,7 +14,7 @@ from pydantic import Field
 from schedmate.infra.adapters import make_blobs, make_bus, make_llm, make_store
 from schedmate.infra.clock import SystemClock
 from schedmate.infra.health import StartError
-from schedmate.infra.llm.queue import ModelQueue, Urgency
+from schedmate.infra.llm.queue import ModelQueue
 from schedmate.infra.service import Component, serve
 from schedmate.infra.settings import ServiceSettings, health_port_field, make_state_dir
 from schedmate.infra.setup import setup
@@ -71,7 +71,7 @@ def up_components(settings: UpSettings, parts: Parts) -> list[Component]:
         build_dispatcher(DispatcherSettings(**common, policy=settings.policy), **shared),
         build_analyzer(CodeAnalyzerSettings(**common, read_workdirs=True), blobs=parts.blobs, llm=parts.llm, **shared),
         build_estimator(HistoryEstimatorSettings(**common), **shared),
-        build_monitor(LogMonitorSettings(**common), llm=parts.llm.at(Urgency.FAILED_RUN), **shared),
+        build_monitor(LogMonitorSettings(**common), llm=parts.llm, **shared),
     ]
     for number in range(settings.nodes):
         node = f"n{number + 1}"

@@ -316,6 +316,9 @@ ANALYSIS_FILES: Final = MetricName(
     "Files of jobs that analyses rest on: read anew, or reused from an earlier analysis because they have not changed.",
     ("outcome",),
 )
+PROPOSALS: Final = MetricName(
+    "schedmate_proposals_total", "counter", "Patterns that a model was asked for, by what came of it.", ("outcome",)
+)
 ANALYSIS_MODEL_CALLS: Final = MetricName(
     "schedmate_analysis_model_calls_total", "counter", "Questions about open fields of analyses.", ()
 )
@@ -358,5 +361,5 @@ METRICS: Final[tuple[MetricName, ...]] = (
     DEAD_LETTERS, HTTP_REQUESTS, HTTP_REQUEST_S, JOBS_ACCEPTED, JOBS_REFUSED, OUTBOX_JOBS, QUEUE_DEPTH, JOBS, DECISIONS_TOTAL, DECIDE_S,
     BATCH_INPUTS, APPEND_S, LEADING, TERM_NUMBER, LOG_SEQ, REFUSED_INPUTS, REPEATED_INPUTS, JOB_WAIT_S, JOB_RUN_S, GPUS, NODES, RUNS, RUN_ENDS,
     RUN_REFUSALS, LEASE_LEFT_S, GPU_UTILISATION, GPU_MEMORY_BYTES, LOG_SHIPPED, LOG_GAPS, ANALYSES, ANALYSIS_S, ANALYSIS_FILES, ANALYSIS_MODEL_CALLS, ANALYSIS_MODEL_TOKENS, ESTIMATES, TRACKERS,
-    PROGRESS, DIAGNOSES, STORE_CALLS, STORE_CALL_S, LLM_CALLS, LLM_CALL_S, LLM_TOKENS, METRICS_DROPPED,
+    PROGRESS, PROPOSALS, DIAGNOSES, STORE_CALLS, STORE_CALL_S, LLM_CALLS, LLM_CALL_S, LLM_TOKENS, METRICS_DROPPED,
 )  # fmt: skip

@@ -19,6 +19,7 @@ from schedmate.schemas.events import Event, LogChunked, ProgressObserved
 from schedmate.schemas.wire import Envelope
 from schedmate.services.log_monitor import work
 from schedmate.services.log_monitor.tracker import Outcome, Tuning
+from schedmate.services.log_monitor.unread import Unread
 from schedmate.services.log_monitor.work import Overlay
 
 SOURCE = "schedmate/log-monitor"
@@ -64,6 +65,7 @@ class StreamHandler:
         inline_bytes_max: int,
         work_timeout_s: float,
         on_closing: Callable[[str], None],
+        on_unread: Callable[[Unread], None],
     ) -> None:
         self._state = state
         self._locks = locks
@@ -74,6 +76,7 @@ class StreamHandler:
         self._inline_bytes_max = inline_bytes_max
         self._work_timeout_s = work_timeout_s
         self._on_closing = on_closing
+        self._on_unread = on_unread
 
     async def __call__(self, envelope: Envelope[Event]) -> Sequence[Envelope[Event]]:
         """Take in one event; return the progress that it showed."""
@@ -97,6 +100,8 @@ class StreamHandler:
                     await self._state.save(overlay.puts, sorted(overlay.removes))
         if outcome.closing:
             self._on_closing(job_id)
+        if outcome.unread is not None:
+            self._on_unread(outcome.unread)
         said = [Envelope(id=i, source=SOURCE, time=envelope.time, event=e) for i, e in outcome.events]
         self._metrics.count(names.PROGRESS, sum(isinstance(e.event, ProgressObserved) for e in said))
         return said

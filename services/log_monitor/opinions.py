@@ -82,9 +82,9 @@ class Opinions:
             while not stop.is_set():
                 if self._waiting and self._clock.monotonic() >= self._not_before:
                     asking = asyncio.ensure_future(self._ask(self._waiting.popleft()))
-                    await _first_of(asking, stopped)
+                    await first_of(asking, stopped)
                 else:
-                    await _first_of(asyncio.ensure_future(self._clock.sleep(POLL_S)), stopped)
+                    await first_of(asyncio.ensure_future(self._clock.sleep(POLL_S)), stopped)
         finally:
             stopped.cancel()
 
@@ -133,7 +133,7 @@ class Opinions:
         self._not_before = self._clock.monotonic() + AGAIN_AFTER_S
 
 
-async def _first_of(task: asyncio.Future[None], stopped: asyncio.Future[Literal[True]]) -> None:
+async def first_of(task: asyncio.Future[None], stopped: asyncio.Future[Literal[True]]) -> None:
     """Wait for a task, or give it up when the service stops."""
     try:
         await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)

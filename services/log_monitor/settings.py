@@ -35,6 +35,12 @@ class LogMonitorSettings(ServiceSettings):
         le=600,
         description="How long a language model may take over a failure that nothing explains.",
     )
+    proposal_timeout_s: float = Field(
+        default=60.0,
+        gt=0,
+        le=600,
+        description="How long a language model may take to propose a pattern for a log in which nothing shows a position.",
+    )
     two_tenants_within_s: float = Field(
         default=86_400.0,
         gt=0,

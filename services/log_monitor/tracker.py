@@ -23,10 +23,12 @@ from schedmate.schemas.events import (
     RunExited,
     RunSlowed,
 )
+from schedmate.services.log_monitor import unread
 from schedmate.services.log_monitor.diagnosis import Asked, Verdict, diagnose
 from schedmate.services.log_monitor.failures.judge import Similar
 from schedmate.services.log_monitor.failures.rules import Rules
 from schedmate.services.log_monitor.lines import Line, flush, push
+from schedmate.services.log_monitor.metrics import proposal
 from schedmate.services.log_monitor.metrics.command import hints_of
 from schedmate.services.log_monitor.metrics.far import Snapshot, snapshot
 from schedmate.services.log_monitor.metrics.follow import Follower
@@ -48,6 +50,7 @@ from schedmate.services.log_monitor.tracks import (
     save_job,
     save_member,
 )
+from schedmate.services.log_monitor.unread import Unread
 
 DETAIL_MAX: Final = 400
 SIZE_CHANGE: Final = 1.25  # a slow-down that changes by less is not said again
@@ -62,6 +65,8 @@ class Tuning:
     progress_fraction: float = 0.01
     tail_wait_s: float = 3.0
     two_tenants_within_s: float = 86_400.0
+    propose: bool = False
+    """Lines in which nothing shows a position are kept for a model to look at."""
 
 
 @dataclass(slots=True)
@@ -70,6 +75,8 @@ class Outcome:
 
     events: list[tuple[str, Event]] = field(default_factory=list)
     closing: bool = False
+    unread: Unread | None = None
+    """Lines to ask a model about, for nothing shows a position in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +198,11 @@ class Tracker:
             outcome.closing = run.closing is not None
         self._report(run, track)
         self._say_progress(job, run, track, at, outcome, force=track.tail_read)
+        if unread.is_full(track):
+            if proposal.wanted(self._far(job, track)):
+                outcome.unread = Unread(job.job_id, track.attempt, track.member, tuple(track.unread))
+            track.asked = True
+            track.unread.clear()
         save_member(table, event.job_id, track)
         if not known or run != before:
             job.touched_at = now
@@ -223,6 +235,8 @@ class Tracker:
 
     def _take_line(self, track: MemberTrack, line: Line, at: float) -> None:
         self._follower.follow(track.progress, line.text, at)
+        if self._tuning.propose:
+            unread.note(track, line.text, at)
         track.digest.take(line.text, line.number, self._rules)
 
     def _finish_member(self, track: MemberTrack, at: float) -> None:

@@ -69,6 +69,10 @@ class MemberTrack(BaseModel):
     emission: Emission | None = None
     slowness: SlownessSaid | None = None
     exit: Exit | None = None
+    unread: list[str] = Field(default_factory=list)
+    asked: bool = False
+    pattern: str | None = None
+    failed: int = 0
 
     @property
     def tail_read(self) -> bool:

@@ -11,7 +11,6 @@ from schedmate.infra.bus.keyed_state import KeyedState, StoreState
 from schedmate.infra.bus.port import EventBus
 from schedmate.infra.clock import Clock, Random, SystemClock, SystemRandom
 from schedmate.infra.group_service import Adapter, GroupService, Stream
-from schedmate.infra.llm.port import LanguageModel
 from schedmate.infra.llm.queue import ModelQueue, Urgency
 from schedmate.infra.runner import GroupRunner
 from schedmate.infra.settings import SettingsError
@@ -29,6 +28,7 @@ from schedmate.services.log_monitor.handlers import JobLocks, StreamHandler
 from schedmate.services.log_monitor.node_watch import NodeWatch
 from schedmate.services.log_monitor.opinions import Opinions
 from schedmate.services.log_monitor.past import PastFailures
+from schedmate.services.log_monitor.proposals import Proposals
 from schedmate.services.log_monitor.settings import LogMonitorSettings
 from schedmate.services.log_monitor.tracker import Tuning
 
@@ -39,6 +39,7 @@ PUBLISHES: Final = ("schedmate.progress", "schedmate.diagnoses", "schedmate.dead
 TABLE: Final = "tracker"
 CHANGELOG: Final = f"{GROUP}-{TABLE}-changelog"
 COLLECTION: Final = "trackers"
+PROPOSAL_CHECK_TIMEOUT_S: Final = 5.0
 
 
 def build(
@@ -49,7 +50,7 @@ def build(
     clock: Clock | None = None,
     random: Random | None = None,
     work_pool: WorkPool | None = None,
-    llm: LanguageModel | None = None,
+    llm: ModelQueue | None = None,
 ) -> GroupService:
     """Return the component. Adapters that are not handed in are made, started and stopped by it."""
     clock = clock or SystemClock()
@@ -61,17 +62,15 @@ def build(
         store = make_store(settings)
         owned.append(store)
     pool = work_pool or WorkPool(settings.work_processes)
-    queue = ModelQueue(make_llm(settings), clock) if llm is None else None
-    model = queue.at(Urgency.FAILED_RUN) if queue is not None else llm
-    assert model is not None
-    parts = _Parts(settings, bus, store, clock, pool, model)
+    queue = llm or ModelQueue(make_llm(settings), clock)
+    parts = _Parts(settings, bus, store, clock, pool, queue, asks=settings.llm != "none")
     random = random or SystemRandom()
     stream = parts.faust(random) if _is_faust(settings) else parts.runner(random)
 
     async def close_own() -> None:
         if work_pool is None:
             await pool.close()
-        if queue is not None:
+        if llm is None:
             await queue.stop()
 
     return GroupService(
@@ -85,7 +84,7 @@ def build(
         stream=stream,
         clock=clock,
         metrics=parts.metrics,
-        beside=(parts.watch.run, parts.close_runs, parts.opinions.run),
+        beside=(parts.watch.run, parts.close_runs, parts.opinions.run, parts.propose),
         on_close=close_own,
     )
 
@@ -107,7 +106,9 @@ class _Parts:
         store: Store,
         clock: Clock,
         pool: WorkPool,
-        model: LanguageModel,
+        queue: ModelQueue,
+        *,
+        asks: bool,
     ) -> None:
         self.settings = settings
         self.metrics = Metrics()
@@ -121,9 +122,17 @@ class _Parts:
             progress_fraction=settings.progress_fraction,
             tail_wait_s=settings.tail_wait_s,
             two_tenants_within_s=settings.two_tenants_within_s,
+            propose=asks,
         )
+        self._queue = queue
+        self._proposals: Proposals | None = None
         self.opinions = Opinions(
-            model, self._publish, clock, load_rules(), redact, timeout_s=settings.opinion_timeout_s
+            queue.at(Urgency.FAILED_RUN),
+            self._publish,
+            clock,
+            load_rules(),
+            redact,
+            timeout_s=settings.opinion_timeout_s,
         )
         self.closings: Closings | None = None
         self.watch = NodeWatch(
@@ -187,6 +196,17 @@ class _Parts:
             on_said=self.opinions.guessed,
             past=PastFailures(self._store, load_rules(), redact),
         )
+        self._proposals = Proposals(
+            self._queue.at(Urgency.BACKGROUND, waits_max_s=self.settings.proposal_timeout_s),
+            state,
+            self._locks,
+            self._pool,
+            self._clock,
+            redact,
+            self.metrics,
+            timeout_s=self.settings.proposal_timeout_s,
+            check_timeout_s=PROPOSAL_CHECK_TIMEOUT_S,
+        )
         return StreamHandler(
             state,
             self._locks,
@@ -197,7 +217,13 @@ class _Parts:
             inline_bytes_max=self.settings.work_inline_bytes,
             work_timeout_s=self.settings.work_timeout_s,
             on_closing=self.closings.closing,
+            on_unread=self._proposals.offer,
         )
+
+    async def propose(self, stop: asyncio.Event) -> None:
+        """Ask for patterns, until `stop`."""
+        assert self._proposals is not None, "the handler is made first"
+        await self._proposals.run(stop)
 
     async def close_runs(self, stop: asyncio.Event) -> None:
         """Close what is due, until `stop`."""

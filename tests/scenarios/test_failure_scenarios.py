@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from schedmate.infra.clock import SeededRandom
+from schedmate.infra.clock import SeededRandom, SystemClock
+from schedmate.infra.llm.queue import ModelQueue
 from schedmate.infra.llm.scripted import Reply, ScriptedModel
 from schedmate.schemas.events import Action, Culpable
 from schedmate.services.log_monitor.settings import LogMonitorSettings
@@ -16,7 +17,9 @@ GROUP = "schedmate.log-monitor"
 
 def monitor(bus, store, model=None, **given):
     settings = LogMonitorSettings(stream="runner", **({"tail_wait_s": 0.3} | given))
-    return build(settings, bus=bus, store=store, random=SeededRandom(1), llm=model or ScriptedModel())
+    return build(
+        settings, bus=bus, store=store, random=SeededRandom(1), llm=ModelQueue(model or ScriptedModel(), SystemClock())
+    )
 
 
 # --- BR-27 -----------------------------------------------------------------------------------------------------------

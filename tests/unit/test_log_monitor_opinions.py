@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from schedmate.cli.app import app
-from schedmate.infra.clock import SeededRandom
+from schedmate.infra.clock import SeededRandom, SystemClock
+from schedmate.infra.llm.queue import ModelQueue
 from schedmate.infra.llm.scripted import Reply, ScriptedModel
 from schedmate.schemas.events import Action
 from schedmate.services.log_monitor.failures.learned import Learned
@@ -25,7 +26,7 @@ OWN = Path(__file__).resolve().parents[1] / "corpora" / "failures" / "own"
 
 def monitor(bus, store, model):
     settings = LogMonitorSettings(stream="runner", tail_wait_s=0.2)
-    return build(settings, bus=bus, store=store, random=SeededRandom(1), llm=model)
+    return build(settings, bus=bus, store=store, random=SeededRandom(1), llm=ModelQueue(model, SystemClock()))
 
 
 async def fail(bus, log, job=None):

@@ -10,6 +10,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 
 import re2
@@ -24,6 +25,7 @@ SAMPLES_MAX: Final = 64
 HELD_BACK_MIN: Final = 6
 LINE_MAX: Final = 240
 PATTERN_MAX: Final = 300
+COMPILED_MAX: Final = 64
 RISES_MIN: Final = 4
 MATCHED_MIN: Final = 0.5
 GROUPS: Final = frozenset({"step", "total", "epoch", "epochs", "loss"})
@@ -128,6 +130,7 @@ def _behaves(read: Sequence[Mapping[str, float]]) -> bool:
     )
 
 
+@lru_cache(COMPILED_MAX)
 def _compiled(pattern: str) -> Any:
     options = re2.Options()
     options.max_mem = 1 << 20
