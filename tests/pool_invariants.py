@@ -24,6 +24,7 @@ def check(state: PoolState, decided: tuple[d.Decision, ...] = ()) -> None:
     _limits(state, decided)
     _reservations(state, decided)
     _index(state)
+    _topology(state, decided)
     _round_trip(state)
     _at_rest(state)
     for job in state.jobs.values():
@@ -38,6 +39,7 @@ def check_held(state: PoolState, decided: tuple[d.Decision, ...]) -> None:
     _limits(state, decided)
     _reservations(state, decided)
     _index(state)
+    _topology(state, decided)
     _conserved(state)
 
 
@@ -78,6 +80,23 @@ def _owners(state: PoolState) -> None:
                 assert all(len(m.gpus) == job.gpus for m in job.members)
             else:
                 assert sum(len(m.gpus) for m in job.members) == job.gpus
+
+
+def _topology(state: PoolState, decided: tuple[d.Decision, ...]) -> None:
+    """The free GPUs of leaf groups are counted right, and who must share a rack or a spine was placed so."""
+    free: Counter[str] = Counter()
+    for group in state.capacity.groups():
+        assert group.leaf == (state.topology.leaf(group.node) if state.topology.given else "")
+        free[group.leaf] += len(group.free) if group.leaf else 0
+    assert {leaf: count for leaf, count in state.capacity.leaf_free.items() if count} == {
+        k: n for k, n in free.items() if n
+    }
+    for placed in (x for x in decided if isinstance(x, d.Placed)):
+        job = state.jobs.get(placed.job)
+        if job is not None and job.within is not None:
+            shared = {state.topology.domain(seat.node, job.within) for seat in placed.seats}
+            assert len(shared) == 1, f"{job.id} is in several of what it must share"
+            assert None not in shared
 
 
 def _shares(state: PoolState, whole: set[tuple[str, int]]) -> None:

@@ -319,6 +319,8 @@ class NodeView(Answer):
     gpus_total: int
     gpus_busy: int
     runs: int
+    rack: str | None = Field(default=None, description="The nodes under one leaf switch, where it says so.")
+    spine: str | None = None
     address: str | None = None
     session: int | None = None
     boot_id: str | None = None

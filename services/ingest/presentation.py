@@ -220,6 +220,7 @@ def node_view(node: View, now: float, sees: Mapping[str, bool]) -> models.NodeVi
             "calls": node.get("calls", []),
             **(
                 {name: report[name] for name in ("address", "session", "boot_id", "lease_s", "same_user")}
+                | {name: report.get(name) for name in ("rack", "spine")}
                 | {"reported_at": report["at"]}
                 if report
                 else {}

@@ -16,11 +16,11 @@ from schedmate.schemas.states import JobEvent
 from schedmate.services.dispatcher.core.config import Budget, PoolConfig
 from schedmate.services.dispatcher.core.decisions import Moved, Placed
 from schedmate.services.dispatcher.core.decisions import to_json as decision_to_json
-from schedmate.services.dispatcher.core.inputs import ReservationMade
+from schedmate.services.dispatcher.core.inputs import JobArrived, ReservationMade
 from schedmate.services.dispatcher.core.policy import policies, policy_named
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import Step
-from schedmate.simulator.advice import advisor
+from schedmate.simulator.advice import Told, advisor
 from schedmate.simulator.cluster import Cluster, NodeSpec
 from schedmate.simulator.engine import Simulation
 from schedmate.simulator.faults import Faults
@@ -59,20 +59,28 @@ class World:
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
     gpus = draw(st.lists(st.sampled_from([1, 2, 4, 8, 8]), min_size=1, max_size=4))
-    nodes = tuple(NodeSpec(f"n{n}", count) for n, count in enumerate(gpus))
+    racked = draw(st.booleans())
+    labels = st.sampled_from([None, "r1", "r2"]), st.sampled_from([None, "s1"])
+    nodes = tuple(
+        NodeSpec(f"n{n}", count, rack=draw(labels[0]) if racked else None, spine=draw(labels[1]) if racked else None)
+        for n, count in enumerate(gpus)
+    )
     sizes = st.tuples(
         st.integers(0, 2000), st.integers(1, 12), st.sampled_from([0, 5, 300, 3000]), st.sampled_from("abc")
     )
     drawn = draw(st.lists(sizes, min_size=1, max_size=14))
     jobs = tuple(
-        TraceJob(f"j{n}", submit, count, run, tenant=tenant) for n, (submit, count, run, tenant) in enumerate(drawn)
-    )
+        TraceJob(f"j{n}", submit, count, run, tenant=tenant, inference=draw(st.booleans()), asks=gang(draw, n, submit, count, tenant))
+        for n, (submit, count, run, tenant) in enumerate(drawn)
+    )  # fmt: skip
     config = PoolConfig(
         advice=draw(st.sampled_from(["weighed", "raw"])),
         tenant_quota=draw(st.sampled_from(QUOTAS)),
         borrowers=draw(st.sampled_from(["any", "any", "none"])),
         reclaim_min_run_s=draw(st.sampled_from([0.0, 60.0])),
         tenant_gpus_max=draw(st.sampled_from([None, None, 6])),
+        inference_zone=draw(st.sampled_from(["", "", "r1", "n0,s1"])),
+        placer=draw(st.sampled_from(["", "", "freest"])),
         ageing_s=draw(st.sampled_from([0.0, 0.0, 500.0])),
         advice_wait_max_s=draw(st.sampled_from([1000.0, 1e6])),
         infrastructure=Budget(cap=draw(st.sampled_from([1, 10_000])), base_s=1.0, cap_s=60.0, free=1),
@@ -104,6 +112,16 @@ def worlds(draw: st.DrawFn) -> World:
     return World(
         Cluster({"default": nodes}, one_pool=True), jobs, config, faults, draw(st.sampled_from(ADVICE)),
         Costs(checkpoint_s=draw(st.sampled_from([0.0, 70.0]))), {"default": tuple(reserved)},
+    )  # fmt: skip
+
+
+def gang(draw: st.DrawFn, n: int, submit: int, gpus: int, tenant: str) -> tuple[JobArrived, ...]:
+    """Draw whether a job is a gang over two nodes, and what they must share; () for a job as the simulator asks for it."""
+    if gpus % 2 or not draw(st.booleans()):
+        return ()
+    within = draw(st.sampled_from([None, "rack", "spine"]))
+    return (
+        JobArrived(f"j{n}", tenant, tenant, 1, gpus // 2, 2, None, 0, None, 0, submit, "", None, resumable=True, within=within),
     )  # fmt: skip
 
 
@@ -168,7 +186,7 @@ def test_whatever_fits_is_run_in_the_end_whatever_has_failed_on_the_way(policy: 
     outcome = world.run(policy, Recorder())
     largest = max(node.gpus for node in world.cluster.pools["default"])
     for job, end in zip(world.jobs, outcome.end_s, strict=True):
-        assert job.gpus > largest or end is not None, f"{job.id} fits an empty node and never ended"
+        assert job.gpus > largest or job.asks or end is not None, f"{job.id} fits an empty node and never ended"
 
 
 # --- the longest wait ---
@@ -201,26 +219,12 @@ def test_the_longest_wait_is_bounded_however_wrong_the_advice_that_is_believed(
         jobs.append(TraceJob(f"s{len(jobs)}", at, gpus, run))
         at += pause
 
-    class Liar:
-        basis = "liar"
-
-        def estimate_s(self, number: int, pool: str) -> float:  # noqa: ARG002
-            return 1e7 if number == 0 else stream[number - 1][3]
-
-        def quantiles(self, number: int) -> tuple[float | None, float | None, str]:  # noqa: ARG002
-            return None, None, self.basis
-
-        def started(self, number: int, at: float) -> None:
-            """Nobody learns."""
-
-        def finished(self, number: int, pool: str, at: float) -> None:
-            """Nobody learns."""
-
+    liar = Told("liar", [1e7, *(said for *_, said in stream)])
     cluster = Cluster({"default": (NodeSpec("n0", 4),)}, one_pool=True)
     config = PoolConfig(advice_wait_max_s=WAIT_MAX_S)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PoolState, "trust_in", lambda self, basis: 1.0)  # noqa: ARG005
-        outcome = Simulation(jobs, cluster, policy, Liar(), config=config, recorder=Recorder()).run()
+        outcome = Simulation(jobs, cluster, policy, liar, config=config, recorder=Recorder()).run()
     before = sum(1 for job in jobs if job.submit_s <= 1) - 1
     start = outcome.start_s[0]
     assert start is not None

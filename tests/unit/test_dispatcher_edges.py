@@ -105,6 +105,10 @@ def test_a_gpu_that_is_ill_held_or_used_from_outside_is_not_usable() -> None:
     )  # fmt: skip
     value = told_to_core(event)
     assert isinstance(value, i.NodeReported)
+    assert (value.rack, value.spine) == (None, None)
+    placed = told_to_core(e.NodeReportedV2(**dict(event), rack="r1", spine="s1"))
+    assert isinstance(placed, i.NodeReported)
+    assert (placed.rack, placed.spine) == ("r1", "s1")
     assert [g.usable for g in value.gpus] == [True, False, False, False]
     assert {g.memory_mib for g in value.gpus} == {0}
     assert [(r.started, r.ended) for r in value.runs] == [(False, False), (True, False), (True, False), (False, True)]
@@ -324,3 +328,15 @@ def test_a_remaining_time_that_moved_less_than_it_is_uncertain_by_is_no_news(
     assert isinstance(value, i.ProgressArrived)
     state = SimpleNamespace(jobs={"j": SimpleNamespace(attempt=1, expected_end=1000.0)})
     assert remaining_says_something_new(cast("Any", state), value, 0.0) is news
+
+
+def test_what_a_job_is_for_and_what_its_nodes_share_reach_the_core() -> None:
+    def told(**given: Any) -> i.JobArrived:
+        spec = JobSpec(name="j", command=("x",), tenant="t", user="u", pool="default", **given)
+        value = told_to_core(e.JobSubmitted(job_id="j", pool="default", spec=spec, submitted_at=START))
+        assert isinstance(value, i.JobArrived)
+        return value
+
+    assert (told().inference, told().within) == (False, None)
+    serving = told(kind="inference", nodes=2, within="spine")
+    assert (serving.inference, serving.within) == (True, "spine")

@@ -299,3 +299,13 @@ def test_the_freest_nodes_of_one_rack_where_a_gang_must_share_it() -> None:
     assert len(racks_of(p, "gang")) == 1
     p.step(arrived("wide", gpus=8, nodes=3))
     assert p.state_of("wide") == "QUEUED"
+
+
+@pytest.mark.parametrize("quota", [{}, {"team-a": 16}])
+def test_a_gang_that_never_fits_takes_nobody_s_share_of_a_round(quota: dict[str, int]) -> None:
+    p = racked({"a": 1, "b": 1}, policy="tiresias", tenant_quota=quota)
+    p.step(arrived("never", gpus=8, nodes=2, within="rack"))
+    p.step(arrived("next", gpus=8, submitted_at=START + 1))
+    for _ in range(2):
+        p.step(i.Tick(), after=60)
+    assert (p.state_of("never"), p.state_of("next")) == ("QUEUED", "ASSIGNED")

@@ -370,3 +370,10 @@ async def test_a_request_that_is_sent_back_becomes_a_job_in_the_operators_name(t
         await under_test.fold(letter(Record("schedmate.requests", b"k", b"{", ()), offset=5, at=START + 9))
         [poison, _] = (await under_test.http.get("/v1/dead-letters")).json()["dead_letters"]
         assert (await under_test.http.post(f"/v1/dead-letters/{poison['id']}/resend")).status_code == 409
+
+
+def test_a_node_shows_where_it_stands_and_one_that_does_not_say_shows_nothing() -> None:
+    plain = reported()
+    labelled = enveloped(e.NodeReportedV2(**dict(plain.event), rack="r1", spine="s1"))
+    assert (shown(labelled).rack, shown(labelled).spine) == ("r1", "s1")
+    assert (shown(plain).rack, shown(plain).spine) == (None, None)

@@ -256,3 +256,19 @@ def test_traces_in_a_folder_are_listed_by_their_kinds(trace: Path, tmp_path: Pat
     assert CliRunner().invoke(app, ["traces", "list"]).exit_code == 2
     (tmp_path / "none").mkdir()
     assert "no trace of a known kind" in CliRunner().invoke(app, ["traces", "list", str(tmp_path / "none")]).stdout
+
+
+def test_a_topology_comes_from_the_list_of_nodes_or_is_declared(trace: Path, tmp_path: Path):
+    nodes = tmp_path / "nodes.csv"
+    nodes.write_text("node,gpus,rack,spine\n" + "".join(f"n{n},8,r{n // 2},s0\n" for n in range(5)) + "n5,8,,\n")
+
+    def result(*given: str) -> dict:
+        done = CliRunner().invoke(app, ["simulate", str(trace), "--policy", "kant-binpack", *given, "--json"])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)["results"][0]
+
+    assert result("--nodes-file", str(nodes))["jtted_leaf_groups"] >= 1
+    assert result("--nodes", "6", "--nodes-per-rack", "2", "--racks-per-spine", "2")["jtted_leaf_groups"] >= 1
+    assert result("--nodes", "6")["jtted_leaf_groups"] is None
+    refused = CliRunner().invoke(app, ["simulate", str(trace), "--nodes", "6", "--racks-per-spine", "2"])
+    assert refused.exit_code == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from schedmate.services.dispatcher.core.config import PoolConfig
+from schedmate.simulator.advice import Told
 from schedmate.simulator.cluster import uniform
 from schedmate.simulator.engine import Simulation
 from schedmate.simulator.pollux import PolluxPace, Profile, consolidated, profile_of
@@ -107,25 +108,18 @@ def test_a_stopped_job_keeps_its_progress_and_pays_a_start(folder: Path) -> None
     trace = read_trace(workload(folder, "long,0,bert,2,24", "short,100,bert,2,12"))
     long, short = trace.jobs
     assert short.duration_s < long.duration_s
-    outcome = Simulation(trace.jobs, uniform(1, 2), "srtf", _Oracle(trace.jobs), config=PoolConfig(advice="raw")).run()
+    outcome = Simulation(
+        trace.jobs,
+        uniform(1, 2),
+        "srtf",
+        Told("oracle", [job.duration_s for job in trace.jobs]),
+        config=PoolConfig(advice="raw"),
+    ).run()
     assert outcome.preemptions == 1
     ends = [e for e in outcome.end_s if e is not None]
     assert ends[1] == pytest.approx(100 + 30 + short.duration_s)
     assert ends[0] == pytest.approx(ends[1] + 30 + long.duration_s - (100 - 30))
     assert outcome.lost_gpu_s == pytest.approx(60)
-
-
-class _Oracle:
-    basis = "oracle"
-
-    def __init__(self, jobs) -> None:
-        self._jobs = jobs
-
-    def estimate_s(self, number: int, pool: str) -> float:  # noqa: ARG002
-        return self._jobs[number].duration_s
-
-    def finished(self, number: int, pool: str) -> None:
-        pass
 
 
 def test_a_workload_without_its_profiles_or_of_an_unknown_application_is_refused(folder: Path, tmp_path: Path) -> None:

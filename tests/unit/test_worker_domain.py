@@ -11,7 +11,7 @@ import pytest
 from schedmate.infra.gpus.port import GpuState
 from schedmate.infra.processes.port import EndCause, ExitStatus, MemberKey
 from schedmate.schemas import ids
-from schedmate.schemas.events import ExitCause, MemberAssigned, RefusalCause
+from schedmate.schemas.events import ExitCause, MemberAssigned, NodeReportedV2, RefusalCause
 from schedmate.schemas.job import JobSpec
 from schedmate.services.worker import announcements, journal
 from schedmate.services.worker.fence import Place
@@ -188,6 +188,20 @@ def test_a_report_is_numbered_and_its_id_follows_from_its_number() -> None:
     one, two = (announcements.node_reported(snapshot, report_no=n, at=1.0) for n in (1, 2))
     assert one.id != two.id
     assert (one.event.applied_seq, one.event.applied_index, one.event.report_no) == (4, 1, 1)
+    assert (
+        one.event.ce_type() == "schedmate.node.reported.v1"
+    )  # what every reader knows, as long as there is nothing more to say
+
+
+@pytest.mark.parametrize(("rack", "spine"), [("r1", None), (None, "s1"), ("r1", "s1")])
+def test_a_node_that_knows_where_it_stands_says_so(rack: str | None, spine: str | None) -> None:
+    snapshot = announcements.Snapshot(
+        "n1", "p", "boot", 5, Place(4, 1), "10.0.0.7", 20000, 20099, (), (), stopping=False, same_user=True, lease_s=30.0,
+        rack=rack, spine=spine,
+    )  # fmt: skip
+    told = announcements.node_reported(snapshot, report_no=1, at=1.0).event
+    assert isinstance(told, NodeReportedV2)
+    assert (told.rack, told.spine, told.node) == (rack, spine, "n1")
 
 
 # --- launch -------------------------------------------------------------------------------------------------------------

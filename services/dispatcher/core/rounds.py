@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from math import ceil
 
 from schedmate.services.dispatcher.core.capacity import Group
-from schedmate.services.dispatcher.core.fitting import fit
+from schedmate.services.dispatcher.core.fitting import could_hold, fit
 from schedmate.services.dispatcher.core.lifecycle import Emit, preempt
 from schedmate.services.dispatcher.core.quota import share_out
 from schedmate.services.dispatcher.core.state import Job, PoolState
@@ -78,12 +78,13 @@ def _hold(state: PoolState) -> _Chosen:
         (_, job_id), gpus, at = heappop(heap)
         if gpus > quota:
             continue
-        quota -= gpus
         if job_id in holding:
             kept += 1
             keeping.add(job_id)
-        else:
+            quota -= gpus
+        elif could_hold(state, state.jobs[job_id]):  # who never fits takes nobody's share
             chosen.append(job_id)
+            quota -= gpus
         entries = kinds[gpus]
         if at + 1 < len(entries):
             heappush(heap, (entries[at + 1], gpus, at + 1))
