@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from schedmate.infra.blobs.port import Blobs
 from schedmate.infra.bus.port import EventBus
 from schedmate.infra.clock import Clock
+from schedmate.infra.embeddings.port import Embedder
 from schedmate.infra.llm.port import LanguageModel
 from schedmate.infra.settings import ServiceSettings, SettingsError
 from schedmate.infra.store.port import Store
@@ -86,6 +87,20 @@ def make_llm(settings: ServiceSettings) -> LanguageModel:
     if settings.llm != "auto":
         model, _, url = settings.llm.removeprefix("ollama:").partition("@")
     return OllamaModel(url, model, context_tokens=settings.ollama_context_tokens, threads=settings.ollama_threads)
+
+
+def make_embedder(written: str) -> Embedder | None:
+    """Return the embedder that a setting names (`none`, `hashed`, `ollama:MODEL@URL`), None for none. It connects when asked."""
+    if written == "none":
+        return None
+    if written == "hashed":
+        from schedmate.infra.embeddings.hashed import HashedEmbedder  # noqa: PLC0415 - see the module's docstring
+
+        return HashedEmbedder()
+    from schedmate.infra.embeddings.ollama import OllamaEmbedder  # noqa: PLC0415 - see the module's docstring
+
+    model, _, url = written.removeprefix("ollama:").partition("@")
+    return OllamaEmbedder(url, model)
 
 
 def _local_path(settings: ServiceSettings, written: str, name: str) -> Path:

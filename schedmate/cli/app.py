@@ -11,6 +11,7 @@ from schedmate.cli import (
     cluster_commands,
     diagnose_command,
     event_commands,
+    history_commands,
     job_commands,
     pool_commands,
     progress_command,
@@ -50,12 +51,14 @@ for module in (
     cluster_commands,
     analyze_commands,
     diagnose_command,
+    history_commands,
     progress_command,
     service_commands,
     simulate_commands,
 ):
     module.register(app)
 app.add_typer(event_commands.app, name="events")
+app.add_typer(history_commands.app, name="history")
 app.add_typer(token_commands.app, name="tokens")
 app.add_typer(trace_commands.app, name="traces")
 app.add_typer(pool_commands.app, name="pool")

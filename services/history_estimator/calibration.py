@@ -7,17 +7,26 @@ that widens it,
     t <- t + step * (1 - a)   where a job that has ended lay outside,      t <- t - step * a   where it lay inside
 
 so that in the long run a share a lies outside, whatever the jobs do. The feedback comes when a job ends, late and out of order; each job
-is judged by the interval that it was given. The step follows the spread of the pool's own misjudgements. In logarithms of seconds.
+is judged by the interval that it was given. The step follows the spread of the pool's own misjudgements, and is larger at first. In
+logarithms of seconds.
+
+Which of several points is the median's best stand-in is chosen by what each was worth for the last jobs of the class (following the
+leader, with a fading memory): jobs come in sweeps whose run times are nearly equal, where the running median hits and a model's mean
+misses, and in between it is the other way round.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import log
 from typing import Final
 
 MISS: Final = 0.1
 OFFSET_MAX: Final = 8.0
-STEP: Final = 0.04
+STEP: Final = 0.006
+STEP_AT_FIRST: Final = 0.04
+FIRST_JOBS: Final = 50
 SPREAD_MIN: Final = 0.05
 SPREAD_KEPT: Final = 0.98
 
@@ -38,7 +47,7 @@ class Tracker:
 
     def learn(self, raw: tuple[float, float], given: tuple[float, float], log_s: float) -> None:
         """A job has ended. `raw` is its interval as it was before the offsets, `given` after."""
-        step = STEP * self.spread
+        step = (STEP + STEP_AT_FIRST / (1.0 + self.jobs / FIRST_JOBS)) * self.spread
         self.low = _tracked(self.low, step, outside=log_s < given[0])
         self.high = _tracked(self.high, step, outside=log_s > given[1])
         off = max(raw[0] - log_s, log_s - raw[1], 0.0) if not raw[0] <= log_s <= raw[1] else 0.0
@@ -50,3 +59,27 @@ class Tracker:
 def _tracked(offset: float, step: float, *, outside: bool) -> float:
     offset += step * (1.0 - MISS) if outside else -step * MISS
     return min(max(offset, -OFFSET_MAX), OFFSET_MAX)
+
+
+POINTS: Final = 3
+KEPT: Final = 0.98
+OFF_MAX: Final = 4.0
+SQUARE: Final = 0.05
+
+
+@dataclass(slots=True)
+class Choice:
+    """What points of one class of jobs were worth: the fading mean of a loss that counts misses by more than twofold, and squares a little."""
+
+    losses: list[float] = field(default_factory=lambda: [0.0] * POINTS)
+
+    def pick(self, points: Sequence[float]) -> float:
+        """Return the point of the least loss so far, the first of equals."""
+        return points[min(range(POINTS), key=self.losses.__getitem__)]
+
+    def learn(self, points: Sequence[float], log_s: float) -> None:
+        """A job has ended for which these points had been at hand."""
+        for place, point in enumerate(points):
+            off = min(abs(point - log_s), OFF_MAX)
+            loss = float(off > log(2.0)) + SQUARE * off * off
+            self.losses[place] = KEPT * self.losses[place] + (1.0 - KEPT) * loss

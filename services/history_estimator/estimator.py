@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from schedmate.schemas.events import EstimateBasis
 from schedmate.services.history_estimator import learned
-from schedmate.services.history_estimator.calibration import Tracker
+from schedmate.services.history_estimator.calibration import Choice, Tracker
 from schedmate.services.history_estimator.estimate import UNKNOWN, Estimate, quantile
 from schedmate.services.history_estimator.features import Past, Row
 from schedmate.services.history_estimator.groups import median
@@ -32,8 +32,8 @@ VOICES_MIN: Final = 3
 T = TypeVar("T")
 Key = tuple[str, ...]
 DEAD_BAND: Final = 1.5
-"""In logarithms: how far the learned mean must lie from the class's level before it moves the estimate. Jobs come in sweeps whose run times
-are nearly equal, and a mean of several sweeps hits none of them: the level stays unless the model contradicts it by more than this."""
+"""In logarithms: how far the learned mean must lie from the run time of the job's predecessor before it moves the estimate. Jobs come in
+sweeps whose run times are nearly equal, and a mean of several sweeps hits none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class _Told:
     high: float
     similar: tuple[str, ...] = ()
     elsewhere: int = 0
+    points: tuple[float, ...] = ()  # what the middle was chosen from
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class _Given:
     key: tuple[str, str, str]
     raw: tuple[float, float]
     given: tuple[float, float]
+    points: tuple[float, ...]
 
 
 @dataclass(slots=True)
@@ -114,6 +116,7 @@ class Estimator:
         self._hazards: OrderedDict[tuple[str, ...], Hazard] = OrderedDict()
         self._pool_tenants: dict[str, OrderedDict[str, deque[float]]] = {}
         self._trackers: dict[tuple[str, str, str], Tracker] = {}
+        self._choices: OrderedDict[Key, Choice] = OrderedDict()
         self._samples = Samples(self._rules.learned_jobs_min)
         self._learns = self._rules.learn and learned.available()
 
@@ -161,6 +164,8 @@ class Estimator:
         job = ended.job
         if known.given is not None:
             self._trackers.setdefault(known.given.key, Tracker()).learn(known.given.raw, known.given.given, log_s)
+            if known.given.points:
+                _kept(self._choices, _class(job), Choice).learn(known.given.points, log_s)
         if (key := job.exact_key) is not None:
             _kept(self._repeats, key, lambda: deque(maxlen=REPEATS_MAX)).append((job.id, log_s, job.content_hash))
         if self._similar is not None:
@@ -267,8 +272,9 @@ class Estimator:
             told = model.predict([rows[p].values for p in places])
             elsewhere = self._samples.jobs(name) if name == COMMON else 0
             for place, (low, mean, high) in zip(places, told.tolist(), strict=True):
-                middle = _beyond_dead_band(rows[place].recent, mean)
-                out[place] = _Told(EstimateBasis.LEARNED, low, middle, high, (), elsewhere)
+                points = (_beyond_dead_band(rows[place].recent, mean), rows[place].level, mean)
+                middle = _kept(self._choices, _class(jobs[place]), Choice).pick(points)
+                out[place] = _Told(EstimateBasis.LEARNED, low, middle, high, (), elsewhere, points)
         return out
 
     def _stated(self, job: Job) -> _Told | None:
@@ -282,10 +288,10 @@ class Estimator:
         return None
 
     def _of_user(self, job: Job) -> _Told | None:
-        group = self._past.of_user(job)
-        if group is None or len(group.ordered) < self._rules.user_jobs_min:
-            return None
-        return _of_logs(EstimateBasis.USER_MEDIAN, list(group.ordered), tuple(group.newest(SIMILAR_SHOWN)))
+        for group in self._past.of_user(job):
+            if len(group.ordered) >= self._rules.user_jobs_min:
+                return _of_logs(EstimateBasis.USER_MEDIAN, list(group.ordered), tuple(group.newest(SIMILAR_SHOWN)))
+        return None
 
     def _of_pool(self, job: Job) -> _Told | None:
         least = self._rules.pool_jobs_min
@@ -312,7 +318,7 @@ class Estimator:
         low, high = self._trackers.setdefault(key, Tracker()).widened(told.low, told.middle, told.high)
         known = self._open.get(job.id)
         if known is not None and known.started_at is None:
-            known.given = _Given(key, (told.low, told.high), (low, high))
+            known.given = _Given(key, (told.low, told.high), (low, high), told.points)
         most = job.time_limit_s if job.time_limit_s is not None else exp(50.0)
         p10_s, p50_s, p90_s = (round(min(exp(min(v, 50.0)), most), 3) for v in (low, told.middle, high))
         risk = risk_of.risk(p50_s) if risk_of is not None else None
@@ -355,6 +361,10 @@ def _of_logs(basis: EstimateBasis, logs: Sequence[float], similar: tuple[str, ..
 def _beyond_dead_band(level: float, mean: float) -> float:
     off = mean - level
     return level + (off - DEAD_BAND if off > DEAD_BAND else off + DEAD_BAND if off < -DEAD_BAND else 0.0)
+
+
+def _class(job: Job) -> Key:
+    return (job.tenant, job.pool, str(job.gpus))
 
 
 def _risk_keys(job: Job) -> tuple[Key, ...]:

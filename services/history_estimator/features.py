@@ -91,7 +91,7 @@ class Past:
         """A job has been submitted; told again, it changes nothing."""
         if job.id in self._open:
             return
-        keys = (_class_key(job), _pool_key(job), *(k for k in _kin_keys(job) if k is not None))
+        keys = (_class_key(job), _pool_key(job), *_size_keys(job), *(k for k in _kin_keys(job) if k is not None))
         self._open[job.id] = keys
         for key in keys:
             self._group(key).submit(job.id, job.submitted_at)
@@ -118,10 +118,10 @@ class Past:
         """Return the jobs of the same tenant and pool, None before the first."""
         return self._groups.get(_pool_key(job))
 
-    def of_user(self, job: Job) -> Group | None:
-        """Return the jobs of the same user of the same tenant, None before the first."""
-        key = _kin_keys(job)[0]
-        return self._groups.get(key) if key is not None else None
+    def of_user(self, job: Job) -> list[Group]:
+        """Return the jobs of the same user of the same tenant: those of the same size, then all."""
+        keys = (*_size_keys(job), _kin_keys(job)[0])
+        return [group for key in keys if key is not None and (group := self._groups.get(key)) is not None]
 
     def row(self, job: Job, at: float) -> Row:
         """Return the job's features at an instant; the job itself is not yet submitted, or does not count."""
@@ -182,6 +182,10 @@ def _class_key(job: Job) -> Key:
 
 def _pool_key(job: Job) -> Key:
     return ("pool", job.tenant, job.pool)
+
+
+def _size_keys(job: Job) -> tuple[Key, ...]:
+    return (("user", job.tenant, job.user, str(job.gpus)),) if job.user else ()
 
 
 def _kin_keys(job: Job) -> tuple[Key | None, ...]:

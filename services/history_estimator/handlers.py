@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from schedmate.infra.store.port import Store
@@ -23,19 +24,20 @@ from schedmate.schemas.events import (
 )
 from schedmate.schemas.wire import Envelope
 from schedmate.services.history_estimator import record as records
-from schedmate.services.history_estimator.estimate import Estimate, from_history, from_progress
+from schedmate.services.history_estimator.estimate import Estimate, from_progress
+from schedmate.services.history_estimator.memory import COLLECTION, Memory
 from schedmate.services.history_estimator.record import JobRecord, Said
 from schedmate.services.history_estimator.settings import HistoryEstimatorSettings
 
-COLLECTION: Final = "history"
 SOURCE: Final = "schedmate/history-estimator"
 
 
 class Estimator:
     """Handles the events of jobs, analyses, decisions, runs and progress."""
 
-    def __init__(self, store: Store, settings: HistoryEstimatorSettings, metrics: Metrics) -> None:
+    def __init__(self, store: Store, memory: Memory, settings: HistoryEstimatorSettings, metrics: Metrics) -> None:
         self._store = store
+        self._memory = memory
         self._settings = settings
         self._metrics = metrics
 
@@ -44,11 +46,13 @@ class Estimator:
         event = envelope.event
         if not isinstance(event, JobSubmitted | JobAnalyzed | JobDecision | RunStarted | RunExited | ProgressObserved):
             return ()
+        await self._memory.ready()
         before = await self._load(event.job_id)
         job = before.model_copy(deep=True) if before is not None else JobRecord(job_id=event.job_id, pool=event.pool)
         said = await self._take(job, event, envelope.time)
         if job != before:
             await self._store.put(COLLECTION, job.job_id, job.body())
+        await self._memory.ended(job)
         if said is None:
             return ()
         return [_envelope(job, said)]
@@ -60,10 +64,11 @@ class Estimator:
                     records.take_submission(job, event.spec, event.submitted_at)
                 return await self._estimate(job, "submitted", at)
             case JobAnalyzed():
-                job.content_hash = event.content_hash
+                records.take_analysis(job, event.content_hash, event.fields)
                 return await self._estimate(job, f"analyzed {event.content_hash}", at)
             case RunStarted():
                 records.take_start(job, event)
+                self._memory.started(job)
             case RunExited():
                 records.take_exit(job, event)
             case JobDecision():
@@ -79,9 +84,8 @@ class Estimator:
         if cause in job.causes:
             return job.said if job.said is not None and job.said.cause == cause else None
         with span(names.ESTIMATE, job_id=job.job_id):
-            repeats = await self._find("exact_key", job.exact_prefix)
-            of_user = await self._find("user_key", job.user_prefix)
-            estimate = from_history(job, repeats, of_user, user_jobs_min=self._settings.user_jobs_min)
+            await self._memory.submitted(job)
+            estimate = await self._memory.estimate(job, at)
         records.note_cause(job, cause)
         if job.said is not None and (_same(job.said, estimate) or job.said.basis == EstimateBasis.PROGRESS):
             return None
@@ -118,8 +122,11 @@ class Estimator:
             p50_s=estimate.p50_s,
             p90_s=estimate.p90_s,
             early_end_risk=estimate.early_end_risk,
+            gpu_utilisation=estimate.gpu_utilisation,
+            gpu_memory_bytes=estimate.gpu_memory_bytes,
             basis=estimate.basis,
             similar=estimate.similar,
+            similar_elsewhere=estimate.similar_elsewhere,
         )
         job.said = Said(
             revision=event.revision,
@@ -136,14 +143,6 @@ class Estimator:
         document = await self._store.get(COLLECTION, job_id)
         return JobRecord.read(document.body) if document is not None else None
 
-    async def _find(self, field: str, prefix: str | None) -> list[JobRecord]:
-        if prefix is None:
-            return []
-        low, high = records.key_range(prefix)
-        limit = self._settings.history_jobs_max
-        documents = await self._store.find(COLLECTION, field, low=low, high=high, limit=limit, reverse=True)
-        return [JobRecord.read(d.body) for d in documents]
-
 
 def _envelope(job: JobRecord, said: Said) -> Envelope[Event]:
     event = RunTimeEstimated.model_validate(said.event)
@@ -152,8 +151,11 @@ def _envelope(job: JobRecord, said: Said) -> Envelope[Event]:
 
 def _estimate_of(said: Said) -> Estimate:
     event = RunTimeEstimated.model_validate(said.event)
-    return Estimate(event.basis, event.p10_s, event.p50_s, event.p90_s, event.early_end_risk, event.similar)
+    return Estimate(
+        event.basis, event.p10_s, event.p50_s, event.p90_s, event.early_end_risk, event.similar, event.similar_elsewhere,
+        event.gpu_utilisation, event.gpu_memory_bytes,
+    )  # fmt: skip
 
 
 def _same(said: Said, estimate: Estimate) -> bool:
-    return _estimate_of(said) == estimate
+    return _estimate_of(said) == replace(estimate, sharing_class=None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
@@ -16,14 +17,17 @@ from schedmate.schemas.events import (
     ProgressObserved,
     RunExited,
     RunStarted,
+    WorkloadField,
+    WorkloadValue,
 )
-from schedmate.schemas.job import JobSpec
+from schedmate.schemas.job import JobFields, JobSpec
+from schedmate.services.history_estimator.jobs import Ended, Job, Outcome
 
 VERSION: Final = 1
 ATTEMPTS_MAX: Final = 50
 CAUSES_MAX: Final = 50
 
-Outcome = Literal["succeeded", "failed", "cancelled"]
+KEYS: Final = frozenset({"ended_key", "open_key", "exact_key", "user_key"})
 
 
 class Attempt(BaseModel):
@@ -64,6 +68,11 @@ class JobRecord(BaseModel):
     gpus_total: int | None = None
     command_hash: str | None = None
     content_hash: str | None = None
+    gpu_type: str | None = None
+    directory: str | None = None
+    time_limit_s: float | None = None
+    workload: dict[str, WorkloadValue] = Field(default_factory=dict)
+    source: str | None = None  # where an imported job comes from; None: it ran here
     submitted_at: float | None = None
     attempts: dict[int, Attempt] = Field(default_factory=dict)
     outcome: Outcome | None = None
@@ -81,41 +90,57 @@ class JobRecord(BaseModel):
         return None if attempt is None or attempt.resumed else attempt.duration_s
 
     @property
-    def exact_prefix(self) -> str | None:
-        """What a job that repeats this one has in common with it."""
-        if self.tenant is None or self.user is None or self.name is None or self.command_hash is None:
-            return None
-        return _digest(self.tenant, self.user, self.name, self.command_hash)
+    def complete(self) -> bool:
+        """Whether all is known that will be: it has ended, and where it ended well, how long it ran."""
+        if self.outcome is None or self.submitted_at is None:
+            return False
+        attempt = self.attempts.get(self.outcome_attempt)
+        return self.outcome != "succeeded" or (attempt is not None and attempt.duration_s is not None)
 
     @property
-    def user_prefix(self) -> str | None:
-        """What the jobs of one user of one tenant have in common."""
-        if self.tenant is None or self.user is None:
+    def started_at(self) -> float | None:
+        """When its last attempt began."""
+        return self.attempts[max(self.attempts)].started_at if self.attempts else None
+
+    def job(self, vector: Sequence[float] | None = None) -> Job | None:
+        """Return the job as the estimator knows it, None before its submission is known."""
+        if self.submitted_at is None or self.tenant is None:
             return None
-        return _digest(self.tenant, self.user)
+        return Job(
+            self.job_id, self.submitted_at, self.pool, self.tenant, self.gpus_total or 1, self.user, self.name, self.gpu_type,
+            self.command_hash, self.directory, self.content_hash, self.time_limit_s, workload=self.workload, vector=vector,
+        )  # fmt: skip
+
+    def ended(self, job: Job) -> Ended | None:
+        """Return its end, None before it is complete. A run that was resumed does not say how long a whole one is."""
+        if not self.complete or self.outcome is None or self.outcome_at is None:
+            return None
+        attempt = self.attempts.get(self.outcome_attempt)
+        run_s = attempt.duration_s if attempt is not None and not attempt.resumed else None
+        return Ended(job, run_s, self.outcome_at, self.outcome)
 
     def body(self) -> dict[str, Any]:
-        """Return the document. A finished job can be found by its keys, newest last; others have no keys."""
+        """Return the document. A complete job is found by the instant of its end, one that has not ended by that of its submission."""
         body = self.model_dump(mode="json")
         body["attempts"] = {str(n): a for n, a in body["attempts"].items()}
-        if self.outcome is not None and self.outcome_at is not None:
-            for field, prefix in (("exact_key", self.exact_prefix), ("user_key", self.user_prefix)):
-                if prefix is not None:
-                    body[field] = f"{prefix}/{max(self.outcome_at, 0.0):017.3f}"
+        if self.complete:
+            body["ended_key"] = moment_key(self.outcome_at or 0.0, self.job_id)
+        elif self.outcome is None and self.submitted_at is not None:
+            body["open_key"] = moment_key(self.submitted_at, self.job_id)
         return body
 
     @classmethod
     def read(cls, body: Any) -> JobRecord:
         """Return the record in a document."""
-        return cls.model_validate({k: v for k, v in body.items() if k not in {"exact_key", "user_key"}})
+        return cls.model_validate({k: v for k, v in body.items() if k not in KEYS})
 
 
-def key_range(prefix: str) -> tuple[str, str]:
-    """Return the bounds between which the keys of a prefix lie."""
-    return f"{prefix}/", f"{prefix}0"
+def moment_key(at: float, job_id: str = "") -> str:
+    """Return a key that orders by time."""
+    return f"{min(max(at, 0.0), 1e12):017.3f}/{job_id}"
 
 
-def command_hash(spec: JobSpec) -> str:
+def command_hash(spec: JobFields) -> str:
     """Return a hash of what is run on how much: command or script, bundle, size."""
     told = [
         spec.command,
@@ -133,6 +158,14 @@ def take_submission(record: JobRecord, spec: JobSpec, submitted_at: float) -> No
     """Take in what was submitted."""
     record.tenant, record.user, record.name = spec.tenant, spec.user, spec.name
     record.gpus_total, record.command_hash, record.submitted_at = spec.gpus_total, command_hash(spec), submitted_at
+    record.gpu_type, record.time_limit_s = spec.gpu_type, spec.time_limit_s
+    record.directory = spec.workdir if spec.bundle is None else None
+
+
+def take_analysis(record: JobRecord, content_hash: str, fields: Mapping[str, WorkloadField]) -> None:
+    """Take in what the source says."""
+    record.content_hash = content_hash
+    record.workload = {name: found.value for name, found in sorted(fields.items())}
 
 
 def take_start(record: JobRecord, event: RunStarted) -> None:
@@ -186,7 +219,3 @@ def _attempt(record: JobRecord, number: int) -> Attempt | None:
     if number not in record.attempts and len(record.attempts) >= ATTEMPTS_MAX:
         return None
     return record.attempts.setdefault(number, Attempt())
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]

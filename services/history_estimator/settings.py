@@ -14,8 +14,25 @@ class HistoryEstimatorSettings(ServiceSettings):
     user_jobs_min: int = Field(
         default=3, ge=1, le=1000, description="Finished jobs of a user that an estimate from the user's median needs."
     )
-    history_jobs_max: int = Field(
-        default=200, ge=1, le=10_000, description="Newest finished jobs that one estimate looks at."
+    learned_jobs_min: int = Field(
+        default=300, ge=100, le=100_000, description="Finished jobs of a tenant that its own learned model needs."
+    )
+    pool_jobs_min: int = Field(default=20, ge=1, le=10_000, description="Finished jobs of a pool that its prior needs.")
+    learn_across_tenants: bool = Field(
+        default=True,
+        description="May a tenant that has little history be estimated from other tenants' jobs? They appear as a number only.",
+    )
+    closed_pools: str = Field(
+        default="",
+        description="Pools, with commas between them, in which nothing is learned across tenants whatever the setting above.",
+    )
+    embeddings: str = Field(
+        default="hashed",
+        pattern=r"^(none|hashed|ollama:[^@\s]+@https?://\S+)$",
+        description="How workloads are compared: `none`, `hashed` (features of the words, no model), or `ollama:MODEL@URL`.",
+    )
+    history_catch_up_s: float = Field(
+        default=5.0, ge=0, le=3600, description="How old what other instances have learned may be."
     )
     progress_interval_s: float = Field(
         default=30.0,

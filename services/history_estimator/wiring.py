@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from schedmate.infra.adapters import make_bus, make_store
+from schedmate.infra.adapters import make_bus, make_embedder, make_store
 from schedmate.infra.bus.port import EventBus
 from schedmate.infra.clock import Clock, Random, SystemClock, SystemRandom
 from schedmate.infra.group_service import Adapter, GroupService
 from schedmate.infra.runner import GroupRunner
 from schedmate.infra.store.port import Store
 from schedmate.infra.telemetry.metrics import Metrics
+from schedmate.services.history_estimator.estimator import Rules
 from schedmate.services.history_estimator.handlers import Estimator
+from schedmate.services.history_estimator.memory import Memory
 from schedmate.services.history_estimator.settings import HistoryEstimatorSettings
 
 NAME: Final = "history-estimator"
@@ -40,11 +42,13 @@ def build(
         store = make_store(settings)
         owned.append(store)
     metrics = Metrics()
+    embedder = make_embedder(settings.embeddings)
+    memory = Memory(store, embedder, rules_of(settings), clock, catch_up_s=settings.history_catch_up_s)
     runner = GroupRunner(
         bus,
         group=GROUP,
         topics=TOPICS,
-        handler=Estimator(store, settings, metrics),
+        handler=Estimator(store, memory, settings, metrics),
         service=NAME,
         clock=clock,
         random=random or SystemRandom(),
@@ -52,4 +56,16 @@ def build(
     )
     return GroupService(
         NAME, group=GROUP, topics=TOPICS, publishes=PUBLISHES, bus=bus, store=store, owned=owned, stream=runner, clock=clock, metrics=metrics,
+        beside=(memory.fit_beside,), on_close=embedder.stop if embedder is not None else None,
     )  # fmt: skip
+
+
+def rules_of(settings: HistoryEstimatorSettings) -> Rules:
+    """Return the estimator's rules as the settings say them."""
+    return Rules(
+        learned_jobs_min=settings.learned_jobs_min,
+        pool_jobs_min=settings.pool_jobs_min,
+        user_jobs_min=settings.user_jobs_min,
+        across_tenants=settings.learn_across_tenants,
+        closed_pools=frozenset(p for name in settings.closed_pools.split(",") if (p := name.strip())),
+    )

@@ -1,0 +1,62 @@
+"""A job's workload as a text to embed: fields that the source told, never its comments or names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from schedmate.services.history_estimator.jobs import Value
+
+WORDS: Final = (
+    "framework",
+    "task",
+    "model_family",
+    "model_name",
+    "dataset",
+    "optimizer",
+    "precision",
+    "strategy",
+    "launcher",
+)
+PLACES_MAX: Final = 400
+SIZES: Final = (
+    "epochs",
+    "max_steps",
+    "total_steps",
+    "model_params",
+    "batch_size_per_device",
+    "global_batch_size",
+    "grad_accum",
+)
+
+
+def described(workload: Mapping[str, Value]) -> str:
+    """Return the text of a workload, empty where nothing is known of it.
+
+    A number stands as a word for its size, to a factor of 1.3 or so: jobs of about the same size are alike in it.
+
+    >>> described({"framework": "pytorch", "epochs": 90})
+    'framework pytorch epochs size17'
+    """
+    words = [f"{name} {_plain(value)}" for name in WORDS if (value := workload.get(name)) not in (None, "", ())]
+    sizes = [f"{name} size{_size(value)}" for name in SIZES if _positive(value := workload.get(name))]
+    return " ".join([*words, *sizes])
+
+
+def _plain(value: Value) -> str:
+    text = " ".join(value) if isinstance(value, tuple) else str(value)
+    return text.lower()[:200]
+
+
+def _positive(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _size(value: Value) -> int:
+    """Return the place of a size on a scale whose steps are a factor of 1.3."""
+    number = float(value) if isinstance(value, int | float) else 1.0
+    place = 0
+    while number > 1.0 and place < PLACES_MAX:
+        number /= 1.3
+        place += 1
+    return place

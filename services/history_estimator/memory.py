@@ -1,0 +1,196 @@
+"""The estimator over the store: rebuilt from the history when the service starts, kept up with what others write, fitted beside the work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import structlog
+
+from schedmate.infra.clock import Clock
+from schedmate.infra.embeddings.nearest import ExactIndex
+from schedmate.infra.embeddings.port import Embedder, EmbedderUnavailableError, Vector
+from schedmate.infra.store.port import Store, StoreError
+from schedmate.services.history_estimator.describing import described
+from schedmate.services.history_estimator.estimate import Estimate
+from schedmate.services.history_estimator.estimator import Estimator, Rules
+from schedmate.services.history_estimator.jobs import Job
+from schedmate.services.history_estimator.record import JobRecord, moment_key
+
+COLLECTION: Final = "history"
+REBUILT_MAX: Final = 20_000
+OPEN_MAX: Final = 20_000
+PAGE: Final = 1_000
+OVERLAP_S: Final = 600.0
+TOLD_MAX: Final = 200_000
+FIT_EVERY_S: Final = 1.0
+_LAST: Final = "\x7f"
+_ENDED, _SUBMITTED, _STARTED = 0, 1, 2  # in this order at one instant
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Memory:
+    """What an instance of the service knows of the past. `catch_up_s`: how old what others have written may be."""
+
+    def __init__(
+        self, store: Store, embedder: Embedder | None, rules: Rules, clock: Clock, *, catch_up_s: float = 5.0
+    ) -> None:
+        self._store, self._embedder, self._clock = store, embedder, clock
+        self._estimator = Estimator(rules, ExactIndex if embedder is not None else None)
+        self._catch_up_s = catch_up_s
+        self._caught_up_at: float | None = None
+        self._newest = ""
+        self._told: OrderedDict[str, None] = OrderedDict()
+        self._vectors: OrderedDict[str, Vector | None] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    async def ready(self) -> None:
+        """Rebuild at first, then take in what others have written since, where that is due. The store may be away: it is tried again."""
+        async with self._lock:
+            now = self._clock.monotonic()
+            if self._caught_up_at is not None and now - self._caught_up_at < self._catch_up_s:
+                return
+            if self._caught_up_at is None:
+                await self._rebuild()
+            else:
+                await self._catch_up()
+            self._caught_up_at = now
+
+    async def submitted(self, record: JobRecord) -> None:
+        """A job has been submitted, or analysed."""
+        if (job := record.job(await self._vector(record))) is not None and record.outcome is None:
+            self._estimator.analyzed(job)
+
+    def started(self, record: JobRecord) -> None:
+        """A job runs."""
+        if record.started_at is not None and record.outcome is None:
+            self._estimator.started(record.job_id, record.started_at)
+
+    async def ended(self, record: JobRecord) -> None:
+        """A job has ended; told again, it changes nothing."""
+        if not record.complete or record.job_id in self._told:
+            return
+        self._mark(record.job_id)
+        self._tell_end(record, record.job(await self._vector(record)))
+
+    async def estimate(self, record: JobRecord, at: float) -> Estimate:
+        """Return the estimate of a job at an instant."""
+        job = record.job(await self._vector(record))
+        if job is None:
+            raise ValueError("a job that has not been submitted has no estimate")
+        return self._estimator.estimate(job, at)
+
+    async def fit_beside(self, ending: asyncio.Event) -> None:
+        """Fit what is due until the end, each fit in a thread: estimates go on with the model before."""
+        while not ending.is_set():
+            await self.fit_due()
+            pause = asyncio.ensure_future(self._clock.sleep(FIT_EVERY_S))
+            ended = asyncio.ensure_future(ending.wait())
+            try:
+                await asyncio.wait({pause, ended}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                pause.cancel()
+                ended.cancel()
+
+    async def fit_due(self) -> None:
+        """Fit what is due now."""
+        while (name := self._estimator.due()) is not None:
+            sample = self._estimator.sample(name, self._clock.now())
+            model = await asyncio.to_thread(self._estimator.fit, name, sample)
+            self._estimator.install(name, model, len(sample.rows))
+
+    async def _rebuild(self) -> None:
+        """Tell the estimator the newest of the history and what is under way, in the order in which it happened."""
+        ended = await self._page("ended_key", REBUILT_MAX)
+        under_way = await self._page("open_key", OPEN_MAX)
+        jobs = await self._jobs([*ended, *under_way])
+        await asyncio.to_thread(self._replay, jobs)
+        self._newest = max((moment_key(r.outcome_at or 0.0, r.job_id) for r in ended), default="")
+        log.info("the history was read", action="history.rebuilt", ended=len(ended), under_way=len(under_way))
+
+    def _replay(self, jobs: Sequence[tuple[JobRecord, Job]]) -> None:
+        """Live through the history as it went: estimates are made again, so that they are judged and the models fitted as they were."""
+        moments: list[tuple[float, int, JobRecord, Job]] = []
+        for record, job in jobs:
+            moments.append((job.submitted_at, _SUBMITTED, record, job))
+            if record.started_at is not None:
+                moments.append((record.started_at, _STARTED, record, job))
+            if record.complete and record.outcome_at is not None:
+                moments.append((record.outcome_at, _ENDED, record, job))
+        moments.sort(key=lambda m: (m[0], m[1], m[3].id))
+        for at, kind, record, job in moments:
+            if kind == _ENDED:
+                self._mark(job.id)
+                self._tell_end(record, job)
+            elif job.id in self._told:
+                continue  # its clock went back: it ended before it was submitted
+            elif kind == _SUBMITTED:
+                self._estimator.refit(at)
+                self._estimator.submitted(job)
+                self._estimator.estimate(job, at)
+            else:
+                self._estimator.started(job.id, at)
+
+    async def _catch_up(self) -> None:
+        low = moment_key(max(float(self._newest.partition("/")[0] or 0.0) - OVERLAP_S, 0.0))
+        try:
+            documents = await self._store.find(COLLECTION, "ended_key", low=low, high=_LAST, limit=PAGE)
+        except StoreError as error:
+            log.warning("the history could not be read", action="history.away", error=str(error))
+            return
+        records = [r for d in documents if (r := JobRecord.read(d.body)).job_id not in self._told]
+        for record, job in await self._jobs(records):
+            self._mark(record.job_id)
+            self._tell_end(record, job)
+        if documents:
+            self._newest = max(self._newest, str(documents[-1].body["ended_key"]))
+
+    def _tell_end(self, record: JobRecord, job: Job | None) -> None:
+        ended = record.ended(job) if job is not None else None
+        if job is not None and ended is not None:
+            self._estimator.submitted(job)  # of a job that another instance had, only its end is known
+            self._estimator.finished(ended)
+
+    async def _page(self, field: str, most: int) -> list[JobRecord]:
+        """Return the newest records by a key."""
+        out: list[JobRecord] = []
+        high = _LAST
+        while len(out) < most:
+            documents = await self._store.find(COLLECTION, field, low="", high=high, limit=PAGE, reverse=True)
+            out += [JobRecord.read(d.body) for d in documents]
+            if len(documents) < PAGE:
+                break
+            high = str(documents[-1].body[field])
+        return out
+
+    async def _jobs(self, records: Sequence[JobRecord]) -> list[tuple[JobRecord, Job]]:
+        vectors = await self._embedded([described(r.workload) for r in records])
+        told = ((record, record.job(vector)) for record, vector in zip(records, vectors, strict=True))
+        return [(record, job) for record, job in told if job is not None]
+
+    async def _vector(self, record: JobRecord) -> Vector | None:
+        return (await self._embedded([described(record.workload)]))[0]
+
+    async def _embedded(self, texts: Iterable[str]) -> list[Vector | None]:
+        """Return the vectors of texts, None where there is nothing to embed or nobody who does it."""
+        wanted = list(texts)
+        missing = sorted({text for text in wanted if text and text not in self._vectors})
+        if missing and self._embedder is not None:
+            try:
+                made = await self._embedder.embed(missing)
+            except EmbedderUnavailableError as error:
+                log.warning("no embeddings", action="history.no_embeddings", error=str(error))
+                made = []
+            for text, vector in zip(missing, made, strict=False):
+                self._vectors[text] = vector
+            while len(self._vectors) > TOLD_MAX:
+                self._vectors.popitem(last=False)
+        return [self._vectors.get(text) if text else None for text in wanted]
+
+    def _mark(self, job_id: str) -> None:
+        self._told[job_id] = None
+        while len(self._told) > TOLD_MAX:
+            self._told.popitem(last=False)
