@@ -104,15 +104,17 @@ class Simulation:
         self._pool_of = [only or self._pools[job.pool] for job in jobs]
         self._arrivals = sorted(range(len(jobs)), key=lambda n: jobs[n].submit_s)
         self._arrived = 0
-        self._number = {job.id: n for n, job in enumerate(jobs)}
+        self._number: dict[str, int] = {}  # of live jobs: id → place in the trace
         self._runs: dict[int, _Run] = {}
         self._left = [job.duration_s for job in jobs]
         self._ends: list[tuple[float, int]] = []
+        self._stale = 0  # ends that do not come: of jobs that were stopped or lost before
         first, last = (jobs[self._arrivals[0]].submit_s, jobs[self._arrivals[-1]].submit_s) if jobs else (0.0, 0.0)
         self._stopped_at: dict[int, float] = {}
         nodes = [(name, node.name) for name, pool in cluster.pools.items() for node in pool]
         self._outages = Outages(faults or Faults(), nodes, first)
-        waits = bool(self._outages or self._reservations) or settings.ageing_s > 0
+        self._fails = bool(self._outages)
+        waits = bool(self._fails or self._reservations) or settings.ageing_s > 0
         for pool in self._pools.values():
             pool.timed = waits or pool.state.policy.rounds_s is not None or bool(pool.state.ripening)
         self._timed = [pool for pool in self._pools.values() if pool.timed]
@@ -126,6 +128,7 @@ class Simulation:
 
     def _pool(self, name: str, nodes: tuple[NodeSpec, ...], config: PoolConfig) -> Pool:
         state = PoolState(name, config, policy_named(config.policy))
+        state.keeps_decisions = self._recorder is not None
         sizes = {node.gpus for node in nodes}
         pool = Pool(
             name, state, {n.name: n.gpus * self._unit for n in nodes}, {n.name: 0 for n in nodes}, max(sizes),
@@ -151,7 +154,8 @@ class Simulation:
             for pool in touched:
                 self._instant(pool, now)
             outcome.instants += len(touched)
-            self._forget_stopped()
+            if self._stale:
+                self._forget_stopped()
             if idle and not runs and not self._may_still_start():
                 break  # nothing runs, nothing comes, and a round of its own started nothing: it never will
             told += ended
@@ -172,7 +176,7 @@ class Simulation:
             now = ends[0][0]
         for pool in self._timed:
             now = min(now, pool.timer)
-        return min(now, self._outages.next_at()) if self._outages else now
+        return min(now, self._outages.next_at()) if self._fails else now
 
     def _may_still_start(self) -> bool:
         """Tell whether a waiting job may be placed though nothing runs and nothing comes.
@@ -192,30 +196,32 @@ class Simulation:
     def _take(self, now: float, *, idle: bool) -> tuple[list[Pool], int]:
         """Put what happens now before the pools, ends first; return those that it concerns, and how many jobs have ended."""
         jobs, arrivals, ends, pool_of = self._jobs, self._arrivals, self._ends, self._pool_of
-        touched: dict[str, Pool] = {}
+        touched: list[Pool] = []  # those that are told something: a pool's inputs are empty between two instants
         ended = 0
         while ends and ends[0][0] == now:
             number = heappop(ends)[1]
             pool = pool_of[number]
-            touched[pool.name] = pool
+            if not pool.inputs:
+                touched.append(pool)
             self._end(pool, number, self._runs[number], now, "exited")
             self.outcome.end_s[number] = now
             ended += 1
-            self._forget_stopped()
-        for change in self._outages.take(now, idle=idle) if self._outages.next_at() <= now else ():
+            if self._stale:
+                self._forget_stopped()
+        for change in self._outages.take(now, idle=idle) if self._fails else ():
             pool = self._pools[change.node[0]]
-            touched[pool.name] = pool
+            if not pool.inputs:
+                touched.append(pool)
             (self._lose if change.lost else self._return)(pool, change.node[1], now)
         while self._arrived < len(arrivals) and jobs[arrivals[self._arrived]].submit_s == now:
             number = arrivals[self._arrived]
             pool = pool_of[number]
-            touched[pool.name] = pool
+            if not pool.inputs:
+                touched.append(pool)
             self._arrive(pool, number)
             self._arrived += 1
-        for pool in self._timed:
-            if pool.timer <= now:
-                touched[pool.name] = pool
-        return list(touched.values()), ended
+        touched += [pool for pool in self._timed if pool.timer <= now and not pool.inputs]
+        return touched, ended
 
     def _forget_stopped(self) -> None:
         """See that the first of the ends is one that comes: of a job that was stopped and runs again, only the latest does."""
@@ -226,6 +232,7 @@ class Simulation:
             if run is not None and run.ends == at:
                 return
             heappop(ends)
+            self._stale -= 1
 
     def _instant(self, pool: Pool, now: float) -> None:
         """Tell the pool what has happened and carry out what it decides, until it decides nothing more at this instant."""
@@ -272,6 +279,7 @@ class Simulation:
 
     def _arrive(self, pool: Pool, number: int) -> None:
         job = self._jobs[number]
+        self._number[job.id] = number
         if job.asks:
             pool.inputs += job.asks if self._advisor is None else job.asks[:1]
         else:
@@ -348,6 +356,10 @@ class Simulation:
         if self.outcome.runs is not None:
             self.outcome.runs.append((number, run.since, now, placed.seats))
         del self._runs[number]
+        if code == 0:
+            del self._number[placed.job]
+        else:
+            self._stale += 1
         if code == 0 and self._advisor is not None:
             self._advisor.finished(number, pool.name, now)
 

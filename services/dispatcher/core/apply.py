@@ -9,16 +9,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from schedmate.schemas.reasons import Reason
-from schedmate.schemas.states import HOLDS_GPUS, TERMINAL, JobEvent, JobState, transition
+from schedmate.schemas.states import JobEvent, transition
 from schedmate.services.dispatcher.core.decisions import Decision, Moved, NodeMarked, Noted, Placed, Release, Stop
 from schedmate.services.dispatcher.core.endings import suspect
 from schedmate.services.dispatcher.core.lifecycle import REQUEUE_CAUSES, first_bad_node
+from schedmate.services.dispatcher.core.moves import STATE_NAMES, enter, leave, move
 from schedmate.services.dispatcher.core.state import AVOID_MAX, TOLD, Job, Member, PoolState
 
-RUNS: Final = (JobState.ASSIGNED, JobState.RUNNING)
 PORT_TRIES: Final = 100_000
 _EVENTS: Final = {event.value: event for event in JobEvent}
-_NAMES: Final = {state: state.value for state in JobState}
 
 
 def apply(state: PoolState, decision: Decision, index: int) -> None:
@@ -29,46 +28,18 @@ def apply(state: PoolState, decision: Decision, index: int) -> None:
 def _moved(state: PoolState, decision: Moved, index: int) -> None:
     job = state.jobs[decision.job]
     event = _EVENTS[decision.event]
-    before = job.state
-    ran_s = state.at - job.since
-    state.before[index] = _NAMES[before]
-    after = transition(before, event)
-    _leave(state, job, before, after)
-    job.state, job.reason, job.detail, job.since = after, decision.reason, decision.detail, state.at
-    if event is JobEvent.START:
-        job.started_at = state.at
-        job.expected_end = state.at + job.p50_s if job.p50_s is not None else None
-    elif event is JobEvent.STOP:
-        _note_stop(state, job, decision, ran_s)
-    elif event is JobEvent.REQUEUE:
-        _note_requeue(job, decision)
-    if after in TERMINAL:
+    state.before[index] = STATE_NAMES[job.state]
+    if event is not JobEvent.STOP and event is not JobEvent.REQUEUE:
+        move(state, job, event, decision.reason, decision.detail)
         return
-    if after in RUNS:
-        state.hold(job)
-    elif after is JobState.QUEUED and job.not_before <= state.at:
-        state.enqueue(job)
-    state.set_timer(job)
-
-
-def _leave(state: PoolState, job: Job, before: JobState, after: JobState) -> None:
-    """The job is no more where its state before had put it."""
-    if before is JobState.QUEUED:
-        state.dequeue(job)
-    elif before in RUNS:
-        state.let_go(job)
-    elif before is JobState.STOPPING and state.leaving.pop(job.id, 0) is None:
-        state.round_goes_on = True
-    if before in HOLDS_GPUS and after not in HOLDS_GPUS:
-        state.unlease(job)
-    if after not in RUNS and state.rank_of:
-        state.unrank(job)
-    if after in TERMINAL:
-        if state.trust:
-            state.learn(job, whole=after is JobState.SUCCEEDED)
-        state.ended[job.id] = _NAMES[after]
-        state.ended_now[job.id] = job
-        del state.jobs[job.id]
+    ran_s = state.at - job.since
+    after = leave(state, job, event)
+    job.state, job.reason, job.detail, job.since = after, decision.reason, decision.detail, state.at
+    if event is JobEvent.STOP:
+        _note_stop(state, job, decision, ran_s)
+    else:
+        _note_requeue(job, decision)
+    enter(state, job)
 
 
 def _note_stop(state: PoolState, job: Job, decision: Moved, ran_s: float) -> None:
@@ -96,7 +67,7 @@ def _note_requeue(job: Job, decision: Moved) -> None:
 
 def _noted(state: PoolState, decision: Noted, index: int) -> None:
     job = state.jobs[decision.job]
-    state.before[index] = _NAMES[job.state]
+    state.before[index] = STATE_NAMES[job.state]
     job.reason, job.detail = decision.reason, decision.detail
     job.intent = max(job.intent, decision.intent)
     state.set_timer(job)

@@ -11,6 +11,7 @@ from schedmate.services.dispatcher.core import reservations
 from schedmate.services.dispatcher.core.config import Budget
 from schedmate.services.dispatcher.core.decisions import Decision, Moved, Noted, Stop
 from schedmate.services.dispatcher.core.inputs import DiagnosisArrived
+from schedmate.services.dispatcher.core.moves import move
 from schedmate.services.dispatcher.core.state import ENDED, TOLD, Job, Member, PoolState
 
 Emit = Callable[[Decision], None]
@@ -41,6 +42,14 @@ def advance(state: PoolState, job: Job, emit: Emit) -> None:
             return
 
 
+def _plainly(state: PoolState, job: Job, emit: Emit, event: JobEvent, reason: Reason) -> None:
+    """Move a job along the plain course; where nobody keeps what is decided there is nothing to tell of it."""
+    if state.keeps_decisions:
+        emit(Moved(job.id, job.attempt, event, reason))
+    else:
+        move(state, job, event, reason)
+
+
 def _submitted(state: PoolState, job: Job, emit: Emit) -> None:
     if job.cancel_by is not None:
         emit(Moved(job.id, 0, JobEvent.CANCEL, Reason.CANCELLED_BY_REQUEST, f"cancelled by {job.cancel_by}"))
@@ -49,7 +58,7 @@ def _submitted(state: PoolState, job: Job, emit: Emit) -> None:
     if excess is not None:
         emit(Moved(job.id, 0, JobEvent.REJECT, Reason.EXCEEDS_POOL_LIMITS, excess))
     else:
-        emit(Moved(job.id, 0, JobEvent.ADMIT, Reason.NOT_YET_CONSIDERED))
+        _plainly(state, job, emit, JobEvent.ADMIT, Reason.NOT_YET_CONSIDERED)
 
 
 def _admission(state: PoolState, job: Job) -> str | None:
@@ -78,10 +87,10 @@ def _holding(state: PoolState, job: Job, emit: Emit) -> None:
     members = job.members
     told, done, badly = _count(members)
     if job.state is JobState.ASSIGNED and not (told or badly):
-        emit(Moved(job.id, job.attempt, JobEvent.START, Reason.ALL_MEMBERS_STARTED))
+        _plainly(state, job, emit, JobEvent.START, Reason.ALL_MEMBERS_STARTED)
         return
     if done == len(members):
-        emit(Moved(job.id, job.attempt, JobEvent.COMPLETE, Reason.ALL_MEMBERS_EXITED_ZERO))
+        _plainly(state, job, emit, JobEvent.COMPLETE, Reason.ALL_MEMBERS_EXITED_ZERO)
         return
     if job.cancel_by is not None:
         _stop(state, job, emit, StopIntent.CANCEL, Reason.CANCEL_REQUESTED, f"cancelled by {job.cancel_by}")

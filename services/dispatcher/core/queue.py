@@ -34,7 +34,7 @@ class WaitingQueue:
     def remove(self, kind: Kind, key: Key, job: str) -> None:
         """Take a job out."""
         entries = self._kinds[kind]
-        at = bisect_left(entries, (key, job))
+        at = 0 if entries[0][1] == job else bisect_left(entries, (key, job))
         assert entries[at][1] == job, "the queue lost a job"
         del entries[at]
         if not entries:
@@ -44,7 +44,8 @@ class WaitingQueue:
     def heads(self) -> list[tuple[Key, str, Kind]]:
         """Return the first job of each kind as a heap; keys are unique, so kinds are never compared."""
         heap = [(*entries[0], kind) for kind, entries in self._kinds.items()]
-        heapify(heap)
+        if len(heap) > 1:
+            heapify(heap)
         return heap
 
     def kinds(self) -> list[Kind]:

@@ -60,6 +60,7 @@ class PoolState:
         self.configure(config, policy)
         self.seq = -1
         self.at = 0.0
+        self.keeps_decisions = True  # does somebody keep what is decided (see `Step`)?
         self.jobs: dict[str, Job] = {}
         self.nodes: dict[str, Node] = {}
         self.ended: dict[str, str] = {}  # tombstones: job id -> terminal state, for ever
@@ -89,6 +90,7 @@ class PoolState:
         self.crossings: list[tuple[float, str, int]] = []  # when a running job comes to the second level
         self.more = False  # the last step stopped at its bound
         self.ripening = Ripening(config, policy)
+        self.ripens = bool(self.ripening)
         self.ageing = Ageing()
         self.capacity = Capacity()
         self.topology = Topology()
@@ -263,6 +265,7 @@ class PoolState:
         self.holders, self.held_keys, self.holding, self.held_gpus, self.ranks, self.rank_of = [], {}, {}, 0, {}, {}
         self.crossings = []
         self.ripening = Ripening(self.config, self.policy)
+        self.ripens = bool(self.ripening)
         self.leaving = {
             j.id: None for j in self.jobs.values() if j.state is JobState.STOPPING and j.requeue_cause == "preempted"
         }
@@ -274,7 +277,7 @@ class PoolState:
 
     def hold(self, job: Job) -> None:
         """The job runs (or what is known of it has changed): it stands where the policy ranks it."""
-        if self.ripening:
+        if self.ripens:
             self.ripening.runs(job, self.at)
         if self.policy.preempts or self.policy.backfills:
             self.let_go(job)
@@ -388,7 +391,7 @@ class PoolState:
         due = self._next_deadline()
         if self.round_at is not None:
             due = self.round_at if due is None else min(due, self.round_at)
-        if self.ripening and len(self.queue) and (ripe := self.ripening.next_at(self)) is not None:
+        if self.ripens and len(self.queue) and (ripe := self.ripening.next_at(self)) is not None:
             due = ripe if due is None else min(due, ripe)
         if self.reservations and (turns := reservations.next_turn(self)) is not None:
             due = turns if due is None else min(due, turns)

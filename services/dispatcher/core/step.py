@@ -27,11 +27,13 @@ class CorePoisonedError(Exception):
         self.error = error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Step:
     """What a step came to: inputs in their canonical order, which of them were refused (place → error), and the decisions.
 
     `trust` has the sources of advice whose weight changed, and what it is now.
+    Where nobody keeps what is decided (`PoolState.keeps_decisions`), the decisions are those that somebody must carry out or that are out
+    of the plain course; releases, and moves by which jobs are admitted, start and complete, are made and not told.
     """
 
     inputs: tuple[Input, ...]
@@ -84,7 +86,7 @@ def begin(state: PoolState, at: float) -> None:
     state.ended_now.clear()
     state.trust_moved.clear()
     state.before.clear()
-    if state.ripening and state.ripening.take_due(state):
+    if state.ripens and state.ripening.take_due(state):
         state.queue.changed = True
     if state.reservations:
         turn(state)
@@ -172,7 +174,7 @@ def _advance_all(state: PoolState, emit: Emit) -> None:
 
 def _answer(state: PoolState, emit: Emit) -> None:
     """Tell the nodes that what has ended is recorded, and to stop what nobody wants."""
-    for release in dict.fromkeys(state.releases):
+    for release in dict.fromkeys(state.releases) if state.keeps_decisions else ():
         emit(Release(*release))
     for node, job_id, attempt, member in dict.fromkeys(state.stops):
         emit(Stop(node, job_id, attempt, member, state.config.stop_grace_s))
