@@ -43,6 +43,8 @@ class Reason(StrEnum):
     TIME_LIMIT = "TIME_LIMIT"  # the job's own limit
     PREEMPTED = "PREEMPTED"  # a job of higher priority took the GPUs
     RECLAIMED = "RECLAIMED"  # its tenant had borrowed the GPUs, and a tenant wants its quota back
+    PROFILED = "PROFILED"  # its time in the profiler is up: it goes on outside
+    UNPACKED = "UNPACKED"  # it does not go with the job that it shared GPUs with
     MAINTENANCE = "MAINTENANCE"  # a node of it is reserved for maintenance from now on
     STOP_TIMEOUT = "STOP_TIMEOUT"  # a member did not end in time; its GPUs are quarantined
     AWAITING_DIAGNOSIS = "AWAITING_DIAGNOSIS"
@@ -88,6 +90,8 @@ EXPLANATIONS: Final[dict[Reason, str]] = {
     Reason.TIME_LIMIT: "the job reached its time limit",
     Reason.PREEMPTED: "a job of higher priority took its GPUs",
     Reason.RECLAIMED: "its tenant had borrowed its GPUs, and another one wanted its quota back",
+    Reason.PROFILED: "its time in the profiler is up; it goes on outside",
+    Reason.UNPACKED: "it does not go with the job that it shared its GPUs with",
     Reason.MAINTENANCE: "a node of the job is reserved for maintenance from now on",
     Reason.STOP_TIMEOUT: "a member did not end in time; its GPUs are held back until it does",
     Reason.AWAITING_DIAGNOSIS: "the job ended badly; the cause is being looked for",

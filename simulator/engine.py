@@ -19,7 +19,9 @@ from schedmate.services.dispatcher.core.inputs import (
     EstimateArrived,
     JobArrived,
     MemberExited,
+    MemberStarted,
     NodeSilent,
+    ProfileArrived,
     Tick,
 )
 from schedmate.services.dispatcher.core.policy import policy_named
@@ -32,6 +34,7 @@ from schedmate.simulator.integrals import Integrals
 from schedmate.simulator.maintenance import Reservations
 from schedmate.simulator.outcome import Advisor, Costs, Outcome
 from schedmate.simulator.pools import Pool, leaf_nodes, report_of, simulated
+from schedmate.simulator.residents import Residents
 from schedmate.simulator.trace import Pace, TraceJob
 
 __all__ = ("Advisor", "Costs", "Outcome", "Simulation", "SimulationError", "simulated")
@@ -55,6 +58,8 @@ class _Run:
     placed: Placed
     since: float
     ends: float
+    at: float  # up to when its progress is counted
+    speed: float = 1.0
 
 
 class Simulation:
@@ -69,6 +74,7 @@ class Simulation:
         costs: what a preemption costs.
         recorder: called with every step, for a log.
         keep_seats: remember where each job ran last.
+        residents: how jobs use their GPUs, for a policy that packs them.
         keep_runs: remember when and where every job ran, for plots.
         faults: where node failures come from.
         min_run_s: so long runs whoever may be stopped for another job, by class or for order.
@@ -85,6 +91,7 @@ class Simulation:
         config: PoolConfig | None = None,
         costs: Costs | None = None,
         recorder: Recorder | None = None,
+        residents: Residents | None = None,
         keep_seats: bool = False,
         keep_runs: bool = False,
         faults: Faults | None = None,
@@ -116,15 +123,18 @@ class Simulation:
         self._fails = bool(self._outages)
         waits = bool(self._fails or self._reservations) or settings.ageing_s > 0
         for pool in self._pools.values():
-            pool.timed = waits or pool.state.policy.rounds_s is not None or bool(pool.state.ripening)
+            profiles = pool.state.policy.packs and bool(settings.profiler_nodes)
+            pool.timed = waits or profiles or pool.state.policy.rounds_s is not None or bool(pool.state.ripening)
         self._timed = [pool for pool in self._pools.values() if pool.timed]
         for pool in self._timed:
             pool.timer = pool.state.next_timer() or inf
         self.outcome = Outcome(
             [None] * len(jobs), [None] * len(jobs), [0.0] * len(jobs), [0] * len(jobs), [0] * len(jobs), [0] * len(jobs), [0] * len(jobs),
             Integrals(cluster.gpus, cluster.nodes, first, last, self._unit), [()] * len(jobs) if keep_seats else None,
-            [] if keep_runs else None,
+            [] if keep_runs else None, residents=residents,
         )  # fmt: skip
+        self._residents = residents
+        self._beside: dict[int, int] = {}  # two jobs on the same GPUs, both ways
 
     def _pool(self, name: str, nodes: tuple[NodeSpec, ...], config: PoolConfig) -> Pool:
         state = PoolState(name, config, policy_named(config.policy))
@@ -322,7 +332,7 @@ class Simulation:
         if outcome.seats is not None:
             outcome.seats[number] = placed.seats
         used, change = pool.used, outcome.integrals.change
-        for seat in placed.seats:
+        for seat in placed.seats if placed.beside is None else ():
             name, before = seat.node, used[seat.node]
             after = before + self._taken(placed, seat)
             if after > pool.gpus_of[name]:
@@ -332,8 +342,49 @@ class Simulation:
         pace, ends = self._jobs[number].pace, now + self._left[number]
         if pace is not None:
             ends = now + pace.start_s + self._left[number] * pace.slowdown([len(seat.gpus) for seat in placed.seats])
-        self._runs[number] = _Run(placed, now, ends)
+        self._runs[number] = _Run(placed, now, ends, now)
         heappush(self._ends, (ends, number))
+        if placed.profiling:
+            pool.inputs += [
+                MemberStarted(placed.job, placed.attempt, member, seat.node, seat.session, now)
+                for member, seat in enumerate(placed.seats)
+            ]
+        if placed.beside is not None:
+            self._join(number, self._number[placed.beside], now)
+
+    def _join(self, number: int, other: int, now: float) -> None:
+        """The two run on the same GPUs from now on."""
+        assert self._residents is not None, "jobs are packed by their profiles"
+        self._beside[number], self._beside[other] = other, number
+        speed = self._residents.joined(number, other)
+        self._pace(number, speed, now)
+        self._pace(other, speed, now)
+
+    def _settle(self, number: int, now: float) -> _Run:
+        """Count the job's progress up to now; from now on it runs at its own speed."""
+        run = self._runs[number]
+        if run.speed != 1.0 and self._residents is not None:
+            self._residents.shared(self._jobs[number].gpus, now - run.at, run.speed)
+        self._left[number] -= (now - run.at) * run.speed
+        run.at, run.speed = now, 1.0
+        return run
+
+    def _pace(self, number: int, speed: float, now: float) -> None:
+        """The job runs at another speed from now on."""
+        run = self._settle(number, now)
+        run.speed, run.ends = speed, now + max(self._left[number], 0.0) / speed
+        heappush(self._ends, (run.ends, number))
+        self._stale += 1
+
+    def _part(self, number: int, now: float) -> bool:
+        """The job leaves the GPUs that it shared to the other one; tell whether it shared any."""
+        other = self._beside.pop(number, None)
+        if other is None:
+            return False
+        del self._beside[other]
+        self._settle(number, now)
+        self._pace(other, 1.0, now)
+        return True
 
     def _taken(self, placed: Placed, seat: Seat) -> int:
         """Return what a seat takes of its node, in the unit in which GPUs are counted."""
@@ -342,17 +393,22 @@ class Simulation:
     def _end(self, pool: Pool, number: int, run: _Run, now: float, cause: str) -> None:
         """The job's members are gone: their GPUs are free, and the pool is told."""
         placed = run.placed
+        shared = bool(self._beside) and self._part(number, now)
         used, change, inputs = pool.used, self.outcome.integrals.change, pool.inputs
         code = 0 if cause == "exited" else None
         for member, seat in enumerate(placed.seats):
-            before = used[seat.node]
-            used[seat.node] = after = before - self._taken(placed, seat)
-            change(before, after, pool.gpus_of[seat.node])
+            if not shared:
+                before = used[seat.node]
+                used[seat.node] = after = before - self._taken(placed, seat)
+                change(before, after, pool.gpus_of[seat.node])
             inputs.append(
                 MemberExited(
                     placed.job, placed.attempt, member, seat.node, seat.session, cause, code, None, run.since, now
                 )
             )
+        if placed.profiling and self._residents is not None:
+            waited = run.since - self._jobs[number].submit_s
+            self._residents.left_profiler(self._jobs[number].gpus, now - run.since, waited, ended=code == 0)
         if self.outcome.runs is not None:
             self.outcome.runs.append((number, run.since, now, placed.seats))
         del self._runs[number]
@@ -366,13 +422,29 @@ class Simulation:
     def _stop(self, pool: Pool, number: int, now: float, *, maintenance: bool) -> None:
         """The job gives way: what it has done since its last checkpoint is lost, and its next start costs a restart."""
         run = self._runs[number]
-        self._charge(number, now - run.since)
+        self._charge(number, self._ran(number, run, now))
         self._stopped_at[number] = now
         if maintenance:
             self.outcome.maintenance_stops += 1
+        elif run.placed.profiling:
+            self.outcome.profiled += 1
+            self._tell_profile(pool, number)
         else:
             self.outcome.preemptions += 1
         self._end(pool, number, run, now, "stopped")
+
+    def _ran(self, number: int, run: _Run, now: float) -> float:
+        """Return how long the job has run since its progress was counted last; as one of a pair it is counted up to now."""
+        if number in self._beside:
+            self._settle(number, now)
+        return now - run.at
+
+    def _tell_profile(self, pool: Pool, number: int) -> None:
+        """Tell what the profiler has seen; a job whose run time follows its placement has no profile, so that nobody joins it."""
+        job = self._jobs[number]
+        if self._residents is not None and job.pace is None:
+            seen = self._residents.profiles[number]
+            pool.inputs.append(ProfileArrived(job.id, seen.utilisation, seen.memory_utilisation, seen.memory_mib))
 
     def _charge(self, number: int, ran_s: float) -> float:
         """A run has ended before its time: return the GPU seconds that it costs."""
@@ -406,7 +478,7 @@ class Simulation:
         for number in lost:
             run = self._runs[number]
             outcome.failures += 1
-            outcome.lost_to_failures_gpu_s += self._charge(number, now - run.since)
+            outcome.lost_to_failures_gpu_s += self._charge(number, self._ran(number, run, now))
             self._stopped_at[number] = now
             told = len(pool.inputs)
             self._end(pool, number, run, now, "lost")

@@ -69,6 +69,7 @@ def measured(jobs: Sequence[TraceJob], cluster: Cluster, outcome: Outcome) -> di
         "lost_gpu_h": outcome.lost_gpu_s / HOUR_S,
         "lost_to_failures_gpu_h": outcome.lost_to_failures_gpu_s / HOUR_S,
         "goodput": useful / (useful + outcome.lost_gpu_s) if useful else None,
+        **(outcome.residents.figures() if outcome.residents is not None else {}),
         "sizes": _by_size(jobs, jct, outcome),
         "pools": _by_pool(jobs, cluster, jct, waits),
     }

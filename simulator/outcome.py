@@ -7,6 +7,7 @@ from typing import Protocol
 
 from schedmate.services.dispatcher.core.decisions import Seat
 from schedmate.simulator.integrals import Integrals
+from schedmate.simulator.residents import Residents
 
 RESTART_S, RESTART_LARGE_S, LARGE_GPUS = 40.0, 60.0, 8
 
@@ -67,6 +68,7 @@ class Outcome:
         None  # (job, from, until, seats) of each run, in the order of their ends
     )
     preemptions: int = 0
+    profiled: int = 0  # runs that ended because their time in the profiler was up
     lost_gpu_s: float = 0.0  # restarts, and work that was done again or for nothing
     lost_to_failures_gpu_s: float = 0.0  # of these, what node failures cost
     maintenance_stops: int = 0  # runs that were stopped for the maintenance of a node
@@ -74,3 +76,4 @@ class Outcome:
     failures: int = 0  # runs that ended because a node was lost
     failed: int = 0  # jobs whose budget for such ends was spent
     instants: int = 0
+    residents: Residents | None = None

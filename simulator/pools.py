@@ -13,6 +13,7 @@ from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.simulator.cluster import NodeSpec
 
 NEVER = 1e15  # seconds; a bound that no trace reaches
+PROFILER_NODES = 2  # of a policy that profiles, where the settings do not say
 
 
 @dataclass(slots=True)
@@ -56,5 +57,6 @@ def simulated(config: PoolConfig, policy: str, min_run_s: float = 0.0) -> PoolCo
     given |= {
         "policy": policy, "start_timeout_s": NEVER, "stop_timeout_s": NEVER, "diagnosis_wait_s": NEVER,
         "preempted": Budget(cap=10**9, base_s=0.0, cap_s=0.0), "decisions_max": 10**9, "preemption_min_run_s": min_run_s, "gpu_sharing": True,
+        "profiler_nodes": PROFILER_NODES if config.profiler_nodes is None else config.profiler_nodes,
     }  # fmt: skip
     return PoolConfig.from_json(given)

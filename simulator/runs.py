@@ -12,6 +12,7 @@ from time import process_time
 from typing import Any, TextIO
 
 from schedmate.services.dispatcher.core.config import PoolConfig
+from schedmate.services.dispatcher.core.policy import policy_named
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import Step
@@ -24,6 +25,7 @@ from schedmate.simulator.maintenance import Reservations
 from schedmate.simulator.measures import measured
 from schedmate.simulator.outcome import Costs, Outcome
 from schedmate.simulator.recorded import LogLine, line_of
+from schedmate.simulator.residents import Residents, drawn
 from schedmate.simulator.trace import Trace, TraceError
 
 TOLD_EVERY_S = 0.5
@@ -84,10 +86,13 @@ def outcome_of(
     log = setting.log.open("w", encoding="utf-8") if setting.log is not None else None
     try:
         began = process_time()
+        packs = policy_named(setting.policy).packs
+        residents = Residents(drawn(len(trace.jobs), setting.seed), setting.seed) if packs else None
         simulation = Simulation(
             trace.jobs, cluster, setting.policy, source, config=PoolConfig.from_json(given), costs=setting.costs,
             recorder=_recorder(log) if log is not None else None, keep_seats=setting.jobs_out is not None,
             keep_runs=setting.curves, faults=setting.faults, min_run_s=setting.min_run_s, reservations=setting.reservations,
+            residents=residents,
         )  # fmt: skip
         outcome = simulation.run(progress)
         return outcome, process_time() - began

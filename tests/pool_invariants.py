@@ -13,6 +13,7 @@ from schedmate.services.dispatcher.core.fitting import fit
 from schedmate.services.dispatcher.core.inputs import Tick
 from schedmate.services.dispatcher.core.policy import policy_named
 from schedmate.services.dispatcher.core.reasons import why
+from schedmate.services.dispatcher.core.sharing import memory_of
 from schedmate.services.dispatcher.core.state import ENDED, TOLD, PoolState
 from schedmate.services.dispatcher.core.step import step
 
@@ -55,10 +56,11 @@ def _conserved(state: PoolState) -> None:
 
 def _owners(state: PoolState) -> None:
     """No GPU of two owners; gangs whole or nothing; what a node says and what a job says is the same."""
+    guests = _pairs(state)
     by_members = Counter(
         (m.node, g)
         for j in state.jobs.values()
-        if j.state in HOLDS_GPUS and j.holds_whole
+        if j.state in HOLDS_GPUS and j.holds_whole and j.id not in guests
         for m in j.members
         for g in m.gpus
     )
@@ -97,6 +99,31 @@ def _topology(state: PoolState, decided: tuple[d.Decision, ...]) -> None:
             shared = {state.topology.domain(seat.node, job.within) for seat in placed.seats}
             assert len(shared) == 1, f"{job.id} is in several of what it must share"
             assert None not in shared
+
+
+def _pairs(state: PoolState) -> set[str]:
+    """Two jobs on the same GPUs know of each other, hold the very same ones, and fit into their memory; return those that came second."""
+    guests: dict[tuple[str, int], str] = {}
+    second = set()
+    for job in state.jobs.values():
+        if job.beside is None or job.state not in HOLDS_GPUS:
+            continue
+        other = state.jobs[job.beside]
+        assert other.beside == job.id
+        assert other.state in HOLDS_GPUS
+        assert [(m.node, m.gpus) for m in job.members] == [(m.node, m.gpus) for m in other.members]
+        if job.place > other.place:
+            second.add(job.id)
+            guests.update({(m.node, g): job.id for m in job.members for g in m.gpus})
+    assert guests == {(n.name, g): name for n in state.nodes.values() for g, name in n.guests.items()}
+    for name in second:
+        job = state.jobs[name]
+        both = (job, state.jobs[str(job.beside)])
+        if all(one.reason != Reason.UNPACKED for one in both):
+            assert sum(one.profile[2] for one in both if one.profile) <= memory_of(state, job), (
+                "a pair does not fit into the memory"
+            )
+    return second
 
 
 def _shares(state: PoolState, whole: set[tuple[str, int]]) -> None:

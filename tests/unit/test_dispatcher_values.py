@@ -34,6 +34,7 @@ INPUTS: tuple[i.Input, ...] = (
     i.ReservationWithdrawn("r", "op", "not today"),
     i.CancelRequested("j", "ann"),
     arrived("j", gpu_type="h100", time_limit_s=60, trace="00-1-2-01", spec='{"näme": "训练"}'),
+    i.ProfileArrived("j1", 0.5, 0.25, 3000),
     i.EstimateArrived("j", 2, None, 1.0, 2.0, "learned"),
     i.ProgressArrived("j", 1, 12.5),
     i.DiagnosisArrived("j", 1, "X", None, "do_not_retry", "n1", True, "ckpt", "halve it", False, 0.75),

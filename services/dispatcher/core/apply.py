@@ -83,8 +83,13 @@ def _placed(state: PoolState, decision: Placed, index: int) -> None:
     job.members = [Member(seat.node, seat.session, seat.gpus) for seat in decision.seats]
     job.master_port = decision.master_port
     job.reason, job.detail, job.since = Reason.STARTING, "", state.at
-    job.held_milli = decision.gpu_milli
+    job.held_milli, job.beside, job.profiling = decision.gpu_milli, decision.beside, decision.profiling
+    if decision.beside is not None:
+        state.jobs[decision.beside].beside = job.id
+        state.hosts.forget(decision.beside)
     for member in job.members:
+        if decision.beside is not None:
+            continue  # the GPUs are leased already
         if job.holds_whole:
             state.capacity.claim(member.node, member.gpus)
         else:

@@ -56,7 +56,7 @@ def reserve(state: PoolState, job: Job) -> Reservation:
         if ends == inf:
             break
         holder = state.jobs[job_id]
-        if not holder.holds_whole:
+        if not holder.holds_alone:
             continue  # its GPU is free only when the others on it have ended too
         for member in holder.members:
             name = member.node

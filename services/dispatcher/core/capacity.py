@@ -51,6 +51,7 @@ class Capacity:
         self.epoch = 0
         self.topology_epoch = 0
         self.free_gpus = 0
+        self.usable_gpus = 0
         self.shares = ShareIndex()
         self._groups: dict[int, Group] = {}
         self._by_node: dict[str, dict[int, Group]] = {}  # node -> gpu index -> its group
@@ -76,6 +77,7 @@ class Capacity:
         """
         for group in {g.order: g for g in self._by_node.pop(node, {}).values()}.values():
             self._remove(group)
+            self.usable_gpus -= group.usable
             self.shares.forget(group)
             del self._groups[group.order]
         by_class: dict[GpuClass, list[int]] = {}
@@ -93,6 +95,7 @@ class Capacity:
                 leaf,
             )
             self._groups[group.order] = group
+            self.usable_gpus += group.usable
             self._insert(group)
             for index in indices:
                 seats[index] = group
@@ -217,6 +220,10 @@ class Capacity:
                     group = self._groups[order]
                     return [*taken, group] if len(group.free) >= left else None
         return None
+
+    def groups_of(self, node: str) -> list[Group]:
+        """Return the groups of a node, in order."""
+        return list({group.order: group for group in self._by_node.get(node, {}).values()}.values())
 
     def group(self, order: int) -> Group:
         """Return the group at this place of the order."""

@@ -69,6 +69,16 @@ class PoolConfig:
     placer: str = ""  # the name of a placer (core/placement.py) that stands in for the policy's own
     level_gpu_s: float = 0.0  # attained GPU time above which `tiresias` ranks a job lower; 0: the policy's own
     inference_zone: str = ""  # the nodes, racks and spines (with commas) that `kant-spread` keeps for inference
+    gpu_memory_mib: int = (
+        24_576  # of a GPU that does not tell its own; two jobs that share must fit into it (core/sharing.py)
+    )
+    sharing_score_max: int = (
+        2  # what the sharing classes of two jobs on the same GPUs may come to: Tiny 0, Medium 1, Jumbo 2
+    )
+    packs_several_nodes: bool = False  # may two jobs of several nodes share?
+    profiler_nodes: int | None = None  # nodes on which jobs run first, where the policy profiles (core/profiling.py)
+    profiler_s: float = 80.0  # for at most so long
+    profiler_gpus_max: int = 8  # jobs of at most so many GPUs
     early_max: int = 10_000  # events held for jobs not seen yet
     decisions_max: int = 2_000  # decisions and seats: a step stops there and goes on in the next one
 

@@ -73,6 +73,8 @@ class Placed(Decision):
     basis: str | None = None
     resume_from: str | None = None
     gpu_milli: int = 1000  # thousandths of its GPU that are leased
+    beside: str | None = None  # the job that runs on the same GPUs already
+    profiling: bool = False  # it runs in the profiler
 
 
 @dataclass(unsafe_hash=True, slots=True)

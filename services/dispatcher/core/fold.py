@@ -28,6 +28,7 @@ from schedmate.services.dispatcher.core.inputs import (
     NodeCommanded,
     NodeReported,
     NodeSilent,
+    ProfileArrived,
     ProgressArrived,
     ReservationMade,
     ReservationWithdrawn,
@@ -239,6 +240,23 @@ def _estimate(state: PoolState, value: EstimateArrived) -> None:
         state.place_anew(job)
 
 
+def _profile(state: PoolState, value: ProfileArrived) -> None:
+    if _held_early(state, value.job, value):
+        return
+    if not (0 <= value.utilisation <= 1 and 0 <= value.memory_utilisation <= 1 and value.memory_mib >= 0):
+        raise FoldError(f"the profile of job {value.job} makes no sense")
+    job = state.jobs.get(value.job)
+    profile = (value.utilisation, value.memory_utilisation, value.memory_mib)
+    if job is None or job.profile == profile:
+        state.repeats += 1
+        return
+    job.profile = profile
+    if state.policy.packs:
+        state.place_anew(job)
+        state.queue.changed = True  # it may be joined now
+        state.touch(job)
+
+
 def _progress(state: PoolState, value: ProgressArrived) -> None:
     job = state.jobs.get(value.job)
     if job is not None and job.attempt == value.attempt and job.state is JobState.RUNNING:
@@ -306,6 +324,7 @@ _HANDLERS: Final[dict[type[Input], Callable[[PoolState, Any], None]]] = {
     NodeSilent: silent,
     NodeCommanded: node_commanded,
     EstimateArrived: _estimate,
+    ProfileArrived: _profile,
     ProgressArrived: _progress,
     DiagnosisArrived: _diagnosis,
     ConfigChanged: _config,

@@ -219,6 +219,18 @@ class EstimateArrived(Input):
 
 
 @dataclass(unsafe_hash=True, slots=True)
+class ProfileArrived(Input):
+    """Advice: how the job uses each of its GPUs: shares of its time and of its memory's time, from 0 to 1, and memory. A later one counts."""
+
+    KIND = "profile"
+    RANK = 6
+    job: str
+    utilisation: float
+    memory_utilisation: float
+    memory_mib: int
+
+
+@dataclass(unsafe_hash=True, slots=True)
 class ProgressArrived(Input):
     """Advice: how long the run will go on from now, and within how much of that (half the interval)."""
 
@@ -270,7 +282,7 @@ INPUTS: Final[dict[str, type[Input]]] = {
     cls.KIND: cls
     for cls in (
         MemberStarted, MemberExited, MemberRefused, NodeReported, NodeSilent, NodeCommanded, CancelRequested, JobArrived,
-        EstimateArrived, ProgressArrived, DiagnosisArrived, ConfigChanged, Tick, ReservationMade, ReservationWithdrawn,
+        EstimateArrived, ProfileArrived, ProgressArrived, DiagnosisArrived, ConfigChanged, Tick, ReservationMade, ReservationWithdrawn,
     )
 }  # fmt: skip
 

@@ -96,6 +96,9 @@ class Job:
     resumable: bool = False
     gpu_milli: int = 1000  # what it asks for
     held_milli: int = 1000  # what it holds, while it holds GPUs
+    profile: tuple[float, float, int] | None = None  # how it uses a GPU (core/sharing.py)
+    beside: str | None = None  # the job that holds the same GPUs
+    profiling: bool = False  # it holds GPUs of the profiler
     inference: bool = False
     within: str | None = None  # all members in one "rack" or "spine"
     served_s: float = 0.0  # how long earlier attempts ran that were stopped
@@ -112,6 +115,11 @@ class Job:
     def holds_whole(self) -> bool:
         """Does it (where it holds GPUs) hold whole ones?"""
         return self.held_milli == WHOLE_MILLI
+
+    @property
+    def holds_alone(self) -> bool:
+        """Are its GPUs free when it has gone?"""
+        return self.held_milli == WHOLE_MILLI and self.beside is None
 
 
 _JOB_FIELDS: Final = tuple(f.name for f in fields(Job))
@@ -136,6 +144,8 @@ def job_from_json(value: dict[str, Any]) -> Job:
     given = dict(value)
     given["state"] = JobState(given["state"])
     given["place"] = tuple(given["place"])
+    profile = given.get("profile")
+    given["profile"] = tuple(profile) if profile is not None else None
     given["avoid"], given["suspects"] = tuple(given["avoid"]), tuple(given["suspects"])
     given["members"] = [Member(**{**m, "gpus": tuple(m["gpus"])}) for m in given["members"]]
     diagnosis = given["diagnosis"]

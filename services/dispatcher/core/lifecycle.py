@@ -12,6 +12,7 @@ from schedmate.services.dispatcher.core.config import Budget
 from schedmate.services.dispatcher.core.decisions import Decision, Moved, Noted, Stop
 from schedmate.services.dispatcher.core.inputs import DiagnosisArrived
 from schedmate.services.dispatcher.core.moves import move
+from schedmate.services.dispatcher.core.sharing import parted
 from schedmate.services.dispatcher.core.state import ENDED, TOLD, Job, Member, PoolState
 
 Emit = Callable[[Decision], None]
@@ -25,7 +26,10 @@ _SPENT_REASON: Final = {
 }
 
 
-_GIVEN_WAY: Final = {reason.value: reason for reason in (Reason.PREEMPTED, Reason.RECLAIMED, Reason.MAINTENANCE)}
+_GIVEN_WAY: Final = {
+    reason.value: reason
+    for reason in (Reason.PREEMPTED, Reason.RECLAIMED, Reason.MAINTENANCE, Reason.PROFILED, Reason.UNPACKED)
+}
 _LOST_REASONS: Final = {
     "refused": Reason.START_REFUSED,
     "node_lost": Reason.NODE_LOST,
@@ -97,6 +101,8 @@ def _holding(state: PoolState, job: Job, emit: Emit) -> None:
         return
     if badly:
         _ended_badly(state, job, emit)
+    elif job.beside is not None and (goes := parted(state, job)) is not None:
+        _stop(state, goes[0], emit, StopIntent.REQUEUE, Reason.UNPACKED, goes[1])
     else:
         _deadlines(state, job, emit)
 
@@ -142,6 +148,9 @@ def _deadlines(state: PoolState, job: Job, emit: Emit) -> None:
             late = sorted({m.node for m in job.members if m.state == TOLD})
             detail = f"not started within {state.config.start_timeout_s:g} s on {', '.join(late)}"
             _stop(state, job, emit, StopIntent.REQUEUE, Reason.START_TIMEOUT, detail)
+        elif job.profiling and due < state.limit_of(job):
+            detail = f"it was profiled for {state.config.profiler_s:g} s, and goes on outside the profiler"
+            _stop(state, job, emit, StopIntent.REQUEUE, Reason.PROFILED, detail)
         else:
             _stop(state, job, emit, StopIntent.FAIL, Reason.TIME_LIMIT, f"ran for its {job.time_limit_s} s")
         return
@@ -330,6 +339,8 @@ REQUEUE_CAUSES: Final = {
     Reason.PREEMPTED: "preempted",
     Reason.RECLAIMED: "preempted",
     Reason.MAINTENANCE: "preempted",
+    Reason.PROFILED: "preempted",
+    Reason.UNPACKED: "preempted",
     Reason.NODE_LOST: "infrastructure",
     Reason.NODE_DECLARED_DEAD: "infrastructure",
     Reason.MEMBER_LOST: "infrastructure",

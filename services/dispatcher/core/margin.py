@@ -89,7 +89,7 @@ def _victims(state: PoolState, job: Job, room: _Room) -> list[Job]:
         victim = state.jobs[job_id]
         ran_s = state.at - victim.since
         if (
-            not (victim.resumable and victim.holds_whole)
+            not (victim.resumable and victim.holds_alone)
             or victim.priority > job.priority
             or ran_s < state.config.preemption_min_run_s
         ):

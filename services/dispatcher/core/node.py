@@ -27,6 +27,7 @@ class Node:
     gpus: dict[int, GpuClass] = field(default_factory=dict)  # usable ones
     gpus_reported: int = 0
     owner: dict[int, str] = field(default_factory=dict)
+    guests: dict[int, str] = field(default_factory=dict)  # GPUs that a second job shares with their owner
     shares: dict[int, dict[str, int]] = field(default_factory=dict)  # GPUs held in part: by whom, thousandths
     ports: dict[int, str] = field(default_factory=dict)
     alive: bool = False
@@ -49,6 +50,7 @@ class Node:
     def owners(self) -> tuple[str, ...]:
         """The jobs that hold its GPUs, in the order of the GPUs: `owner` itself is in another order after a recovery."""
         whole = dict.fromkeys(job for _, job in sorted(self.owner.items()))
+        whole |= dict.fromkeys(job for _, job in sorted(self.guests.items()))
         return tuple(whole | dict.fromkeys(job for _, held in sorted(self.shares.items()) for job in sorted(held)))
 
     @property
@@ -66,7 +68,7 @@ def node_to_json(node: Node) -> dict[str, Any]:
     out = {name: getattr(node, name) for name in _NODE_FIELDS}
     out["applied"] = list(node.applied)
     out["gpus"] = [[i, c[0], c[1]] for i, c in node.gpus.items()]
-    out["owner"], out["shares"], out["ports"] = {}, {}, {}
+    out["owner"], out["guests"], out["shares"], out["ports"] = {}, {}, {}, {}
     out["strikes"], out["told"] = list(node.strikes), list(node.told)
     return out
 
@@ -76,6 +78,6 @@ def node_from_json(value: dict[str, Any]) -> Node:
     given = dict(value)
     given["applied"] = tuple(given["applied"])
     given["gpus"] = {i: (kind, memory) for i, kind, memory in given["gpus"]}
-    given["owner"], given["shares"], given["ports"] = {}, {}, {}
+    given["owner"], given["guests"], given["shares"], given["ports"] = {}, {}, {}, {}
     given["strikes"], given["told"] = tuple(given["strikes"]), tuple(given["told"])
     return Node(**given)

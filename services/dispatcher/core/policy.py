@@ -35,6 +35,8 @@ class Policy(Protocol):
     """Does a waiting job take the GPUs of those that the policy ranks behind it (core/margin.py)?"""
     work_conserving: bool
     """Does it promise that no waiting job that fits waits, but for GPUs that are being vacated, or for one that is overdue?"""
+    packs: bool
+    """May two jobs share their GPUs, where the pool allows it (core/sharing.py)? Then the profiler's nodes are looked after too."""
     placer: Placer
     """Where jobs go (core/placement.py)."""
     share_placer: SharePlacer

@@ -48,6 +48,10 @@ class WaitingQueue:
             heapify(heap)
         return heap
 
+    def counts(self) -> list[tuple[Kind, int]]:
+        """Return how many jobs of each kind wait."""
+        return [(kind, len(entries)) for kind, entries in self._kinds.items()]
+
     def kinds(self) -> list[Kind]:
         """Return the kinds that wait, in the order of their first jobs."""
         return sorted(self._kinds, key=lambda kind: self._kinds[kind][0])

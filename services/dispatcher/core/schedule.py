@@ -7,14 +7,16 @@ from collections.abc import Callable
 from schedmate.services.dispatcher.core.backfill import backfill
 from schedmate.services.dispatcher.core.capacity import Group
 from schedmate.services.dispatcher.core.decisions import Placed, Seat
-from schedmate.services.dispatcher.core.fitting import AT_LIMIT, NO_ROOM, at_limit, fit
+from schedmate.services.dispatcher.core.fitting import AT_LIMIT, NO_ROOM, at_limit, avoided, fit
 from schedmate.services.dispatcher.core.lifecycle import Emit
 from schedmate.services.dispatcher.core.margin import make_room
 from schedmate.services.dispatcher.core.preemption import make_way
+from schedmate.services.dispatcher.core.profiling import is_profiled
 from schedmate.services.dispatcher.core.queue import Kind
 from schedmate.services.dispatcher.core.quota import heads, next_of, put_following, reclaim
 from schedmate.services.dispatcher.core.rounds import decide_round
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
+from schedmate.services.dispatcher.core.sharing import APATHETIC, DEFAULT, EAGER, host_for, mode
 from schedmate.services.dispatcher.core.state import Job, Node, PoolState
 
 
@@ -31,19 +33,44 @@ def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
     stops_others = state.config.preemption or bool(state.config.tenant_quota)
     if not (queue.changed or stops_others) and state.pass_epoch == state.capacity.epoch:
         return
+    if state.policy.packs:
+        while _pass(state, emit, full) and not state.more:  # whoever was placed may be joined by those before it
+            pass
+    else:
+        _pass(state, emit, full)
+
+
+def _pass(state: PoolState, emit: Emit, full: Callable[[], bool]) -> bool:
+    """Go through the queue once; tell whether anything was placed."""
+    queue = state.queue
+    packing = APATHETIC
+    if state.policy.packs:
+        packing = mode(state)
+        if state.profiler.refresh(state):
+            state.blocked.clear()
     if state.pass_epoch != state.capacity.epoch:
         state.blocked.clear()
     heap = heads(state)
     passed_over = 0
+    placed = False
     while heap:
         if full():
             state.more = True
-            return
+            return placed
         _, job_id, kind = next_of(state, heap)
         job = state.jobs[job_id]
+        if packing == EAGER and _join(state, job, packing, passed_over, emit):
+            placed = True
+            put_following(state, heap, kind)
+            continue
         verdict, groups = _verdict(state, job, kind)
         if groups is not None:
+            placed = True
             _place(state, job, groups, passed_over, emit)
+            put_following(state, heap, kind)
+            continue
+        if packing == DEFAULT and _join(state, job, packing, passed_over, emit):
+            placed = True
             put_following(state, heap, kind)
             continue
         if verdict == NO_ROOM and _holds_others_back(state, job, emit, full):
@@ -51,6 +78,7 @@ def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
         passed_over += 1
     queue.changed = False
     state.pass_epoch = state.capacity.epoch
+    return placed
 
 
 def _holds_others_back(state: PoolState, job: Job, emit: Emit, full: Callable[[], bool]) -> bool:
@@ -90,9 +118,29 @@ def _place(state: PoolState, job: Job, groups: list[Group], passed_over: int, em
     first = state.nodes[groups[0].node]
     placed = Placed(  # by position: names cost as much again
         job.id, job.attempt + 1, _seats(state, job, groups), first.address, _free_port(first), passed_over, len(groups[0].free),
-        state.capacity.free_gpus, job.p50_s, job.basis, job.resume_from, state.milli_of(job),
+        state.capacity.free_gpus, job.p50_s, job.basis, job.resume_from, state.milli_of(job), None,
+        state.policy.packs and first.name in state.profiler.nodes and is_profiled(state, job),
     )  # fmt: skip
     emit(placed)
+
+
+def _join(state: PoolState, job: Job, packing: str, passed_over: int, emit: Emit) -> bool:
+    """Put the job beside another one, where there is one that it goes with (core/sharing.py)."""
+    if at_limit(state, job):
+        return False
+    host = host_for(state, job, avoided(state, job), packing)
+    if host is None:
+        return False
+    nodes = state.nodes
+    first = nodes[host.members[0].node]
+    seats = tuple(Seat(m.node, nodes[m.node].session, m.gpus) for m in host.members)
+    emit(
+        Placed(
+            job.id, job.attempt + 1, seats, first.address, _free_port(first), passed_over, 0, state.capacity.free_gpus,
+            job.p50_s, job.basis, job.resume_from, beside=host.id,
+        )
+    )  # fmt: skip
+    return True
 
 
 def _seats(state: PoolState, job: Job, groups: list[Group]) -> tuple[Seat, ...]:

@@ -28,10 +28,12 @@ from schedmate.services.dispatcher.core.job import (
 )
 from schedmate.services.dispatcher.core.node import Node, node_from_json, node_to_json
 from schedmate.services.dispatcher.core.placement import PLACERS, Placer
+from schedmate.services.dispatcher.core.profiling import Profiler, sets_apart
 from schedmate.services.dispatcher.core.queue import Key, Kind, WaitingQueue
 from schedmate.services.dispatcher.core.reservations import Reservation
 from schedmate.services.dispatcher.core.ripening import Ripening
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
+from schedmate.services.dispatcher.core.sharing import Hosts
 from schedmate.services.dispatcher.core.topology import Topology
 from schedmate.services.dispatcher.core.trust import Trust
 
@@ -93,6 +95,8 @@ class PoolState:
         self.ripens = bool(self.ripening)
         self.ageing = Ageing()
         self.capacity = Capacity()
+        self.hosts = Hosts()
+        self.profiler = Profiler()
         self.topology = Topology()
         self.queue = WaitingQueue()
         self.blocked: dict[Kind, tuple[int, str]] = {}
@@ -201,6 +205,8 @@ class PoolState:
             self.enqueue(job)
         elif job.id in self.held_keys:
             self.hold(job)
+        if self.policy.packs and job.state in _RUNS:
+            self.hosts.note(job, self)
 
     def overdue(self, job: Job) -> bool:
         """Has the job waited so long that advice moves it no more (core/advice.py)?"""
@@ -230,7 +236,8 @@ class PoolState:
             limited = job.tenant if quotas or self.config.tenant_limit(job.tenant) is not None else None
             resumable = job.resumable if quotas else None
         held = reservations.kind_of(job) if self.reservations else None
-        apart = (self.milli_of(job), job.inference, job.within, resumable, held)
+        packed = sets_apart(self, job) if self.policy.packs else None
+        apart = (self.milli_of(job), job.inference, job.within, resumable, held, packed)
         return (job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib, limited, job.avoid, apart)
 
     def milli_of(self, job: Job) -> int:
@@ -264,6 +271,7 @@ class PoolState:
         """Another policy: its structures are built from the jobs."""
         self.holders, self.held_keys, self.holding, self.held_gpus, self.ranks, self.rank_of = [], {}, {}, 0, {}, {}
         self.crossings = []
+        self.hosts, self.profiler = Hosts(), Profiler()
         self.ripening = Ripening(self.config, self.policy)
         self.ripens = bool(self.ripening)
         self.leaving = {
@@ -279,6 +287,8 @@ class PoolState:
         """The job runs (or what is known of it has changed): it stands where the policy ranks it."""
         if self.ripens:
             self.ripening.runs(job, self.at)
+        if self.policy.packs:
+            self.hosts.note(job, self)
         if self.policy.preempts or self.policy.backfills:
             self.let_go(job)
             key = self.policy.held_key(job, self)
@@ -298,6 +308,7 @@ class PoolState:
 
     def let_go(self, job: Job) -> None:
         """The job runs no more, or is on its way out."""
+        self.hosts.forget(job.id)
         key = self.held_keys.pop(job.id, None)
         if key is not None:
             del self.holders[bisect_left(self.holders, (key, job.id))]
@@ -372,13 +383,21 @@ class PoolState:
         if state is JobState.QUEUED:
             return job.not_before if job.queue_key is None else None
         if state is JobState.RUNNING:
-            limited = job.time_limit_s is not None and job.started_at is not None
-            return job.started_at + job.time_limit_s if limited else None  # type: ignore[operator]
+            due = self.limit_of(job)
+            if job.profiling and job.started_at is not None:
+                due = min(due, job.started_at + self.config.profiler_s)
+            return due if due < _NEVER else None
         if state is JobState.ASSIGNED:
             return job.since + self.config.start_timeout_s
         if state is JobState.STOPPING:
             return job.since + self.config.stop_timeout_s if job.reason != Reason.STOP_TIMEOUT else None
         return job.since + self.config.diagnosis_wait_s if state is JobState.DIAGNOSING else None
+
+    def limit_of(self, job: Job) -> float:
+        """Return when a running job comes to its own time limit."""
+        if job.time_limit_s is None or job.started_at is None:
+            return inf
+        return job.started_at + job.time_limit_s
 
     def set_timer(self, job: Job) -> None:
         """Remember the job's deadline."""
@@ -428,8 +447,12 @@ class PoolState:
 
     def lease(self, job: Job) -> None:
         """The job's members hold their GPUs (and the first one its master port)."""
+        host = self.jobs[job.beside] if job.beside is not None else None
         for member in job.members:
             node = self.nodes[member.node]
+            if host is not None and host.place < job.place:
+                node.guests.update(dict.fromkeys(member.gpus, job.id))
+                continue
             for gpu in member.gpus:
                 assert gpu not in node.owner, f"GPU {gpu} of {node.name} has an owner"
                 if job.holds_whole:
@@ -443,21 +466,12 @@ class PoolState:
         self.tenant_gpus[job.tenant] = self.tenant_gpus.get(job.tenant, 0) + job.gpus_total
 
     def unlease(self, job: Job) -> None:
-        """The gang's last member has ended: all of its GPUs are free."""
-        for member in job.members:
-            node = self.nodes[member.node]
-            if not job.holds_whole:
-                gpu = member.gpus[0]
-                del node.shares[gpu][job.id]
-                if not node.shares[gpu]:
-                    del node.shares[gpu]
-                if node.schedulable:
-                    self.capacity.give_share(node.name, gpu, job.held_milli)
-                continue
-            for gpu in member.gpus:
-                del node.owner[gpu]
-            if node.schedulable:
-                self.capacity.give(node.name, member.gpus)
+        """The gang's last member has ended: all of its GPUs are free, or those of the job that shares them alone."""
+        if job.beside is not None:
+            self._leave_to(self.jobs[job.beside], job)
+        else:
+            for member in job.members:
+                self._give_back(job, member)
         self.nodes[job.members[0].node].ports.pop(job.master_port, None)
         left = self.tenant_gpus[job.tenant] - job.gpus_total
         if left:
@@ -465,6 +479,31 @@ class PoolState:
         else:
             del self.tenant_gpus[job.tenant]
         self.capacity.epoch += 1
+
+    def _give_back(self, job: Job, member: Member) -> None:
+        node, gpus = self.nodes[member.node], member.gpus
+        if not job.holds_whole:
+            del node.shares[gpus[0]][job.id]
+            if not node.shares[gpus[0]]:
+                del node.shares[gpus[0]]
+            if node.schedulable:
+                self.capacity.give_share(node.name, gpus[0], job.held_milli)
+            return
+        for gpu in gpus:
+            del node.owner[gpu]
+        if node.schedulable:
+            self.capacity.give(node.name, gpus)
+
+    def _leave_to(self, partner: Job, job: Job) -> None:
+        """The job's GPUs are those of the other job alone."""
+        for member in job.members:
+            node = self.nodes[member.node]
+            for gpu in member.gpus:
+                node.owner[gpu] = partner.id
+                del node.guests[gpu]
+        job.beside = partner.beside = None
+        if self.policy.packs and partner.state in _RUNS:
+            self.hosts.note(partner, self)
 
     # --- snapshots ---
 
@@ -508,6 +547,7 @@ class PoolState:
         state.jobs = {j["id"]: job_from_json(j) for j in value["jobs"]}
         for node in state.nodes.values():
             node.owner.clear()
+            node.guests.clear()
             node.shares.clear()
             node.ports.clear()
             state.topology.set_node(node.name, node.rack, node.spine)

@@ -25,7 +25,7 @@ def least(state: PoolState, job: Job, may_go: Callable[[Job], bool]) -> list[Job
     """Return the jobs to stop so that `job` fits; empty where those on their way out are enough, None where nothing helps.
 
     Jobs that are being stopped count as gone, for whatever reason, unless a stop has outlasted its bound: nobody knows when their
-    GPUs come back. Shares of a GPU neither stop anybody nor are stopped. A job that fits as it is is refused by something that stopping others does not change: nothing helps.
+    GPUs come back. Shares of a GPU neither stop anybody nor are stopped, and nobody is who shares its GPUs. A job that fits as it is is refused by something that stopping others does not change: nothing helps.
 
     Args:
         state: the pool.
@@ -52,9 +52,9 @@ def least(state: PoolState, job: Job, may_go: Callable[[Job], bool]) -> list[Job
 
 
 def _holders(state: PoolState) -> Iterator[Job]:
-    """Yield the jobs that hold whole GPUs, in the order in which they arrived."""
+    """Yield the jobs that hold GPUs alone, in the order in which they arrived."""
     names = {owner for node in state.nodes.values() for owner in node.owner.values()}
-    yield from sorted((state.jobs[name] for name in names), key=lambda job: job.order)
+    yield from sorted((job for name in names if (job := state.jobs[name]).holds_alone), key=lambda job: job.order)
 
 
 def _prices(state: PoolState, candidates: Sequence[Job]) -> dict[str, Cost]:

@@ -25,6 +25,7 @@ class Fifo:
     placer: Placer = BestFit()
     share_placer: SharePlacer = BestFitShare()
     counts_demand = False
+    packs = False
 
     def key(self, job: Job, state: PoolState) -> Key:  # noqa: ARG002 - the protocol's signature
         """Priority class first, then the time of submission, then the arrival."""
