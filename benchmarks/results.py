@@ -4,8 +4,8 @@
 
 Finished runs stand in `results/runs.jsonl`, one line each with a sum over the code that decided, written as it ends: what is finished is
 not run again, and a run that is broken off goes on where it was. The short grounds are run first, under every code. A long run of earlier
-code holds where its policy and advice came to the same on the peer week, on 54 and on 72 nodes, under both codes; the page says how
-many there are. It is written of what there is, and names what is missing.
+code holds where its policy and advice came to the same on the peer week, on 54 nodes, under both codes; the page says how many
+there are. It is written of what there is, and names what is missing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from schedmate.simulator.results.grid import BY_NAME, GROUNDS, Case, absent_files, cases
-from schedmate.simulator.results.ledger import Ledger, code_version, run_missing, witnesses
+from schedmate.simulator.results.ledger import WITNESS, Ledger, code_version, run_missing
 from schedmate.simulator.results.page import write_page
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,7 +30,7 @@ def told(text: str) -> None:
 
 def is_short(case: Case) -> bool:
     """Tell whether a run is one that is run again under every code."""
-    return not BY_NAME[case.ground].full or case.ground in witnesses(case)
+    return not BY_NAME[case.ground].full or case.ground == WITNESS
 
 
 def main() -> None:

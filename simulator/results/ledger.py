@@ -22,10 +22,8 @@ from schedmate.simulator.results.grid import NOISE_OF_OCTOBER, Case, loaded
 from schedmate.simulator.runs import Setting, outcome_of
 from schedmate.simulator.trace import Trace
 
-WITNESSES: Final = ("week-72", "week-54")
-"""Short grounds, run again under every code: a long run of earlier code holds where its policy and advice do the same on these."""
-DEAR: Final = ("history",)
-"""Advice that takes long to give: its runs are witnessed on the first of those grounds alone."""
+WITNESS: Final = "week-54"
+"""A short and crowded ground, run again under every code: a run of earlier code holds where its policy and advice do the same there."""
 _ADVICE_THERE: Final = {NOISE_OF_OCTOBER: "column:pred_noise_s"}
 QUANTILES: Final = 101
 DAY_S: Final = 86_400.0
@@ -77,19 +75,11 @@ def _is_of(line: Line | None, code: str) -> bool:
     return line is not None and line.code == code
 
 
-def witnesses(case: Case) -> tuple[str, ...]:
-    """Return the grounds on which a long run of this policy and advice is witnessed."""
-    return WITNESSES[:1] if case.advice in DEAR else WITNESSES
-
-
 def _witnessed(line: Line, code: str, known: dict[tuple[str, str], tuple[Any, ...]]) -> bool:
-    """Tell whether an earlier line still holds: its policy and advice came to the same, on every witness, under that code and under this."""
-    for name in witnesses(line.case):
-        case = replace(line.case, ground=name, advice=_ADVICE_THERE.get(line.case.advice, line.case.advice))
-        before, now = known.get((line.code, case.key)), known.get((code, case.key))
-        if before is None or before != now:
-            return False
-    return line.case.ground not in witnesses(line.case)
+    """Tell whether an earlier line still holds: on the witness its policy and advice came to the same under that code and under this."""
+    case = replace(line.case, ground=WITNESS, advice=_ADVICE_THERE.get(line.case.advice, line.case.advice))
+    before, now = known.get((line.code, case.key)), known.get((code, case.key))
+    return line.case.ground != WITNESS and before is not None and before == now
 
 
 class Ledger:

@@ -46,7 +46,7 @@ def _state(used: Mapping[str, Line], code: str) -> str:
         return said
     return (
         f"{len(used)} runs. {len(used) - old} are of the core `{code}` (a sum over the modules that decide), {old} of an earlier state of it, whose policy and advice came to the same "
-        "sums of completion times, day by day, and preemptions on the peer week under both (`history` on 72 nodes, all else on 54 as well)."
+        "sums of completion times, day by day, and preemptions on the peer week (54 nodes) under both."
     )
 
 

@@ -14,7 +14,7 @@ from schedmate.simulator.draws import drawn_from
 from schedmate.simulator.results import page
 from schedmate.simulator.results.grid import GROUNDS, Case, cases
 from schedmate.simulator.results.intervals import gained, share_closed
-from schedmate.simulator.results.ledger import WITNESSES, Ledger, Line, code_version, run_case, run_missing
+from schedmate.simulator.results.ledger import WITNESS, Ledger, Line, code_version, run_case, run_missing
 from schedmate.simulator.results.peers import PEERS
 from schedmate.simulator.results.robustness import robustness_section, shares_of
 from schedmate.simulator.results.sections import sentences
@@ -131,13 +131,12 @@ def test_a_long_run_of_earlier_code_holds_where_both_codes_do_the_same_on_the_pe
         ledger.add(line)
     for policy, changed in (("fifo", 0), ("sjf", 1)):
         for code, seconds in (("old", 0), ("new", changed)):
-            for ground in WITNESSES:
-                ledger.add(line_of(policy, "none", less(seconds), ground, code))
+            ledger.add(line_of(policy, "none", less(seconds), WITNESS, code))
     held = ledger.lines("new")
     assert long["fifo"].case.key in held
     assert long["sjf"].case.key not in held  # its policy does something else now
     assert long["smallest"].case.key not in held  # nothing was run to compare
-    assert {line.code for line in held.values() if line.case.ground in WITNESSES} == {"new"}
+    assert {line.code for line in held.values() if line.case.ground == WITNESS} == {"new"}
     ledger.add(line_of("fifo", "none", less(3), "october-0.5", "new"))
     ledger.add(long["fifo"])
     assert ledger.lines("new")[long["fifo"].case.key].code == "new"
