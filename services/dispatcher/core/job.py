@@ -122,6 +122,12 @@ class Job:
         return self.held_milli == WHOLE_MILLI and self.beside is None
 
 
+def ran_s(job: Job) -> float:
+    """Return how long a job ran of which every member has ended, all its attempts that were stopped among it."""
+    started = min(m.started_at or 0.0 for m in job.members)
+    return job.served_s + max(m.ended_at or 0.0 for m in job.members) - started
+
+
 _JOB_FIELDS: Final = tuple(f.name for f in fields(Job))
 _MEMBER_FIELDS: Final = tuple(f.name for f in fields(Member))
 

@@ -42,6 +42,8 @@ def leave(state: PoolState, job: Job, event: JobEvent) -> JobState:
     if after in TERMINAL:
         if state.trust:
             state.learn(job, whole=after is JobState.SUCCEEDED)
+        if state.policy.counts_service and after is JobState.SUCCEEDED:
+            state.learn_service(job)
         state.ended[job.id] = STATE_NAMES[after]
         state.ended_now[job.id] = job
         del state.jobs[job.id]

@@ -43,6 +43,8 @@ class Policy(Protocol):
     """Where shares of a GPU go (core/shares.py)."""
     counts_demand: bool
     """Does it look at what jobs have asked for so far (core/fragmentation.py)?"""
+    counts_service: bool
+    """Does it look at how much GPU time the finished jobs took (core/attained.py)?"""
 
     def key(self, job: Job, state: PoolState) -> Key:
         """Return the job's place in the order, lowest first. The last part is the arrival number: keys are unique."""
@@ -50,6 +52,10 @@ class Policy(Protocol):
 
     def held_key(self, job: Job, state: PoolState) -> Key:
         """Return the rank of a job that holds GPUs, from the job's facts alone, whatever the time: the highest gives way first."""
+        ...
+
+    def next_level(self, gpu_s: float, state: PoolState) -> float | None:
+        """Return the attained GPU time above which a job that has had so much is ranked anew, None where it never is."""
         ...
 
     def outlasted(self, held_key: Key, state: PoolState) -> bool:

@@ -11,6 +11,7 @@ from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, JobState
 from schedmate.services.dispatcher.core import reservations
 from schedmate.services.dispatcher.core.ageing import Ageing
+from schedmate.services.dispatcher.core.attained import Attained
 from schedmate.services.dispatcher.core.capacity import Capacity
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.inputs import Input
@@ -25,6 +26,7 @@ from schedmate.services.dispatcher.core.job import (
     Member,
     job_from_json,
     job_to_json,
+    ran_s,
 )
 from schedmate.services.dispatcher.core.node import Node, node_from_json, node_to_json
 from schedmate.services.dispatcher.core.placement import PLACERS, Placer
@@ -47,6 +49,7 @@ Request = tuple[int, int, str | None]
 """GPUs per node, thousandths of each, GPU type."""
 
 _NEVER: Final = 1e14  # seconds; a deadline so far away is none
+_BEYOND: Final = 1.0 + 1e-9  # past an edge, whatever the rounding
 _RUNS: Final = (JobState.ASSIGNED, JobState.RUNNING)
 
 
@@ -69,13 +72,13 @@ class PoolState:
         self.early: dict[str, list[Input]] = {}  # events for jobs not seen yet
         self.early_count = 0
         self.cancels: dict[str, str] = {}  # cancels for jobs not seen yet: job id -> who
-        self.arrivals = 0
-        self.joins = 0
+        self.arrivals = self.joins = 0
         self.tenant_gpus: dict[str, int] = {}
         self.demand: dict[Request, int] = {}  # how many jobs have asked for what (core/fragmentation.py)
         self.round_at: float | None = None  # when a policy of rounds decides next
         self.trust: dict[str, Trust] = {}  # how far each source of advice is believed
         self.reservations: dict[str, Reservation] = {}  # of nodes for maintenance
+        self.attained = Attained()  # how much GPU time the finished jobs took, where the policy asks
         self.trust_moved: dict[str, float] = {}  # the weights that changed in the current entry
         self.trust_due: list[tuple[float, int, str, str]] = []  # when a running job is known to outlast its partner
         self.oldest: list[
@@ -156,10 +159,7 @@ class PoolState:
         """A job has ended (`whole`: of itself, well): its sources are believed more, or less."""
         before = {basis: known.weight for basis, known in self.trust.items()}
         self._settle()
-        run_s = job.served_s
-        if whole:
-            started = min(m.started_at or 0.0 for m in job.members)
-            run_s += max(m.ended_at or 0.0 for m in job.members) - started
+        run_s = ran_s(job) if whole else job.served_s
         for known in self.trust.values():
             partner = self.jobs.get(known.partner(job.id))
             known.ended(job.id, run_s, whole=whole)
@@ -277,7 +277,7 @@ class PoolState:
         self.leaving = {
             j.id: None for j in self.jobs.values() if j.state is JobState.STOPPING and j.requeue_cause == "preempted"
         }
-        for job in self.jobs.values():
+        for job in sorted(self.jobs.values(), key=lambda one: one.place):  # those that run as they were placed
             if job.state in _RUNS:
                 self.hold(job)
             elif job.queue_key is not None:
@@ -302,9 +302,7 @@ class PoolState:
                 job.id not in self.rank_of or self.config.ageing_s
             ):  # the rank of a job that runs is not that of its wait
                 self.rank(job, self.policy.key(job, self))
-            level = self.level_gpu_s
-            if level is not None and job.served_s * job.gpus_total <= level:
-                heappush(self.crossings, (job.since + level / job.gpus_total - job.served_s, job.id, job.attempt))
+            self._set_crossing(job, job.served_s * job.gpus_total)
 
     def let_go(self, job: Job) -> None:
         """The job runs no more, or is on its way out."""
@@ -348,14 +346,38 @@ class PoolState:
         return own if own is None else self.config.level_gpu_s or own
 
     def cross_levels(self) -> None:
-        """Whoever has had more than its first level gives stands in the second one."""
-        level = self.level_gpu_s
+        """Whoever has had more than its level gives stands in the next one."""
         while (at := self.next_crossing()) is not None and at < self.at:
             job = self.jobs[heappop(self.crossings)[1]]
-            assert level is not None
-            served, job.served_s = job.served_s, job.served_s + self.at - job.since
-            self.rank(job, self.policy.key(job, self))
-            job.served_s = served
+            crossed = (job.served_s + at - job.since) * job.gpus_total
+            gpu_s = max((job.served_s + self.at - job.since) * job.gpus_total, crossed * _BEYOND)
+            self._rank_with(job, gpu_s)
+            self._set_crossing(job, gpu_s)
+
+    def _set_crossing(self, job: Job, gpu_s: float) -> None:
+        """The job runs and has had so much: remember when it comes to the next level."""
+        ends = self.policy.next_level(gpu_s, self)
+        if ends is not None:
+            heappush(self.crossings, (job.since + ends / job.gpus_total - job.served_s, job.id, job.attempt))
+
+    def _rank_with(self, job: Job, gpu_s: float) -> None:
+        """The running job stands where one stands that has had so much GPU time."""
+        served, job.served_s = job.served_s, gpu_s / job.gpus_total
+        self.rank(job, self.policy.key(job, self))
+        job.served_s = served
+
+    def learn_service(self, job: Job) -> None:
+        """A job has finished: where that moves the others, they stand elsewhere from now on."""
+        level = self.level_gpu_s
+        if level is None or not self.attained.learn(ran_s(job) * job.gpus_total, level):
+            return
+        for other in self.jobs.values():
+            if other is job:
+                continue
+            if other.queue_key is not None:
+                self.place_anew(other)
+            elif other.id in self.rank_of:
+                self._rank_with(other, (other.served_s + self.at - other.since) * other.gpus_total)
 
     def rank_outlasted(self) -> None:
         """Holders that have run for longer than was expected stand where they are expected to end now."""
@@ -523,6 +545,7 @@ class PoolState:
             "cancels": dict(self.cancels),
             "round_at": self.round_at,
             "reservations": [one.to_json() for one in self.reservations.values()],
+            **({"attained": self.attained.to_json()} if self.attained.finished else {}),
             "trust": {basis: known.to_json() for basis, known in self.trust.items()},
             "demand": [[*request, jobs] for request, jobs in self.demand.items()],
             "arrivals": self.arrivals,
@@ -540,6 +563,8 @@ class PoolState:
         state.early_count = sum(len(v) for v in state.early.values())
         state.round_at = value.get("round_at")
         state.reservations = {one[0]: Reservation.from_json(one) for one in value.get("reservations", [])}
+        if "attained" in value:
+            state.attained = Attained.from_json(value["attained"])
         state.trust = {basis: Trust.from_json(known) for basis, known in value.get("trust", {}).items()}
         state.demand = {(gpus, milli, kind): jobs for gpus, milli, kind, jobs in value.get("demand", [])}
         state.arrivals, state.joins = value["arrivals"], value["joins"]

@@ -26,6 +26,7 @@ class Fifo:
     share_placer: SharePlacer = BestFitShare()
     counts_demand = False
     packs = False
+    counts_service = False
 
     def key(self, job: Job, state: PoolState) -> Key:  # noqa: ARG002 - the protocol's signature
         """Priority class first, then the time of submission, then the arrival."""
@@ -34,6 +35,10 @@ class Fifo:
     def held_key(self, job: Job, state: PoolState) -> Key:  # noqa: ARG002
         """Nobody gives way for order: all hold alike."""
         return (job.order,)
+
+    def next_level(self, gpu_s: float, state: PoolState) -> float | None:  # noqa: ARG002
+        """Nobody's rank changes as it runs."""
+        return None
 
     def outlasted(self, held_key: Key, state: PoolState) -> bool:  # noqa: ARG002
         """Nothing that was said moves anybody."""

@@ -25,3 +25,8 @@ class Tiresias(Fifo):
         assert split is not None
         level = 1 if job.served_s * job.gpus_total > split else 0
         return (-job.priority, level, job.submitted_at, job.order)
+
+    def next_level(self, gpu_s: float, state: PoolState) -> float | None:
+        """The end of the first queue, for whoever is in it."""
+        split = state.level_gpu_s
+        return split if split is not None and gpu_s <= split else None
