@@ -243,7 +243,8 @@ class Recording:
         self._jobs: dict[str, _Known] = {}
         self._pools: dict[str, _Cluster] = {}
         self._integrals: Integrals | None = None
-        self._pending: list[Callable[[Integrals], None]] = []
+        self._pending: list[tuple[float, Callable[[Integrals], None]]] = []
+        self._counted = (0, 0)
         self._preemptions = 0
         self._lost_gpu_s = 0.0
 
@@ -254,7 +255,6 @@ class Recording:
             cluster = self._pools[entry.pool] = _Cluster(_fresh(entry))
         arrived = self._arrivals(entry)
         recover(cluster.state, entry.inputs, set(entry.refused), entry.decisions, entry.at, entry.trust)
-        self._later(lambda integrals: integrals.until(entry.at))
         if arrived:
             self._catch_up(entry.at)
         for decision in entry.decisions:
@@ -263,7 +263,7 @@ class Recording:
             elif type(decision) is Placed:
                 self._place(cluster, decision, entry.at)
         if cluster.odd or any(type(value) in _OF_NODES for value in entry.inputs):
-            self._count(cluster)
+            self._count(cluster, entry.at)
 
     def _arrivals(self, entry: Entry) -> bool:
         arrived = False
@@ -288,27 +288,33 @@ class Recording:
                 self._jobs[value.job].asks.append(value)
         return arrived
 
-    def _later(self, change: Callable[[Integrals], None]) -> None:
-        self._pending.append(change)
+    def _later(self, at: float, change: Callable[[Integrals], None]) -> None:
+        self._pending.append((at, change))
 
     def _catch_up(self, at: float) -> None:
         """A job has arrived: what happened up to now lies within the window."""
         if self._integrals is None:
             self._integrals = Integrals(0, 0, at, _INF, WHOLE_MILLI)
-        for change in self._pending:
-            change(self._integrals)
-        self._pending.clear()
+        self._apply(self._integrals)
         self._integrals.until(at)
 
-    def _count(self, cluster: _Cluster) -> None:
+    def _apply(self, integrals: Integrals) -> None:
+        for at, change in self._pending:
+            integrals.until(at)
+            change(integrals)
+        self._pending.clear()
+
+    def _count(self, cluster: _Cluster, at: float) -> None:
         """Take over what the entry says of the nodes."""
         for node in cluster.state.nodes.values():
-            self._set_gpus(cluster, node)
+            self._set_gpus(cluster, node, at)
         counted = [pool.counted() for pool in self._pools.values()]
         gpus, nodes = sum(g for g, _ in counted), sum(n for _, n in counted)
-        self._later(lambda integrals: integrals.resize(gpus, nodes))
+        if (gpus, nodes) != self._counted:
+            self._counted = (gpus, nodes)
+            self._later(at, lambda integrals: integrals.resize(gpus, nodes))
 
-    def _set_gpus(self, cluster: _Cluster, node: Node) -> None:
+    def _set_gpus(self, cluster: _Cluster, node: Node, at: float) -> None:
         before, now = cluster.gpus.get(node.name, 0), len(node.gpus)
         if now:
             (kind, memory), _ = Counter(node.gpus.values()).most_common(1)[0]
@@ -318,8 +324,8 @@ class Recording:
         cluster.gpus[node.name] = now
         used = cluster.used.setdefault(node.name, 0)
         if used:
-            self._later(lambda integrals: integrals.change(used, 0, before * WHOLE_MILLI))
-            self._later(lambda integrals: integrals.change(0, used, now * WHOLE_MILLI))
+            self._later(at, lambda integrals: integrals.change(used, 0, before * WHOLE_MILLI))
+            self._later(at, lambda integrals: integrals.change(0, used, now * WHOLE_MILLI))
 
     def _place(self, cluster: _Cluster, placed: Placed, at: float) -> None:
         known = self._jobs[placed.job]
@@ -330,20 +336,20 @@ class Recording:
         topology = cluster.state.topology
         if topology.given:
             known.leaves_used = len({topology.leaf(seat.node) for seat in placed.seats})
-        self._use(cluster, placed, 1)
+        self._use(cluster, placed, 1, at)
 
-    def _use(self, cluster: _Cluster, placed: Placed, sign: int) -> None:
+    def _use(self, cluster: _Cluster, placed: Placed, sign: int, at: float) -> None:
         for seat in placed.seats:
             all_milli = cluster.gpus.get(seat.node, 0) * WHOLE_MILLI
             before = cluster.used.get(seat.node, 0)
             cluster.used[seat.node] = after = before + sign * len(seat.gpus) * placed.gpu_milli
-            self._later(lambda integrals, b=before, a=after, m=all_milli: integrals.change(b, a, m))  # type: ignore[misc]
+            self._later(at, lambda integrals, b=before, a=after, m=all_milli: integrals.change(b, a, m))  # type: ignore[misc]
 
     def _move(self, cluster: _Cluster, moved: Moved, at: float) -> None:
         known = self._jobs[moved.job]
         before, known.state = known.state, transition(known.state, JobEvent(moved.event))
         if before in HOLDS_GPUS and known.state not in HOLDS_GPUS and known.placed is not None:
-            self._use(cluster, known.placed, -1)
+            self._use(cluster, known.placed, -1, at)
             known.held_s += at - known.held_since
             known.held_exact_s += _exact(at) - _exact(known.held_since)
             known.waits_since, known.placed = at, None
@@ -402,9 +408,7 @@ class Recording:
         leaves = [leaf_nodes[k.job.pool] if k.leaves_used else 0 for k in known]
         assert self._integrals is not None, "a job has arrived"
         self._integrals.end_s = max(k.arrived_at for k in known)
-        for change in self._pending:  # beyond the window: only the peak sees them
-            change(self._integrals)
-        self._pending.clear()
+        self._apply(self._integrals)  # beyond the window: only the peak sees it
         return Outcome(
             [k.start_s for k in known],
             [k.end_s if k.start_s is not None else None for k in known],  # one that never started has no completion

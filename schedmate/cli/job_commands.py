@@ -266,7 +266,7 @@ def _show(job: JobView) -> None:
         ("job", job.job_id),
         ("name", f"{job.name} ({job.tenant}/{job.user}, pool {job.pool}, {job.priority})"),
         ("state", f"{job.state} - {job.detail or job.reason}"),
-        ("asks for", f"{rendering.gpu_words(job)} GPUs" + (f" of type {job.gpu_type}" if job.gpu_type else "")),
+        ("asks for", rendering.request_words(job)),
         ("attempt", f"{job.attempt}"),
         ("submitted", rendering.moment(job.submitted_at)),
         ("waited", rendering.duration(job.wait_s)),

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from schedmate.schemas.job import JobKind
 from schedmate.services.ingest.models import JobView, NodeView
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -126,6 +127,14 @@ def gpu_words(job: JobView) -> str:
     return f"{job.nodes}x{job.gpus}" if job.nodes > 1 else str(job.gpus)
 
 
+def request_words(job: JobView) -> str:
+    """Return what a job asks for, in full."""
+    of_type = f" of type {job.gpu_type}" if job.gpu_type else ""
+    together = f" in one {job.within}" if job.within else ""
+    serving = " for inference" if job.kind is JobKind.INFERENCE else ""
+    return f"{gpu_words(job)} GPUs{of_type}{together}{serving}"
+
+
 def node_words(job: JobView) -> str:
     """Return where a job runs."""
     return ",".join(p.node for p in job.placements) if job.placements else "-"
@@ -155,7 +164,8 @@ def jobs_table(jobs: Iterable[JobView], *, title: str | None = None) -> Table:
 def nodes_table(nodes: Sequence[NodeView], *, title: str | None = None) -> Table:
     """Return a table of nodes."""
     table = Table(title=title, box=None, pad_edge=False, header_style="bold")
-    for name in ("NODE", "POOL", "STATE", "GPUS", "TYPE", "RUNS", "REPORTED", "WHY"):
+    labelled = any(node.rack or node.spine for node in nodes)
+    for name in ("NODE", "POOL", *(("RACK",) if labelled else ()), "STATE", "GPUS", "TYPE", "RUNS", "REPORTED", "WHY"):
         table.add_column(name)
     for node in nodes:
         kinds = ",".join(sorted({g.type for g in node.gpus}))
@@ -163,6 +173,7 @@ def nodes_table(nodes: Sequence[NodeView], *, title: str | None = None) -> Table
         table.add_row(
             cell(node.node),
             cell(node.pool),
+            *((cell("/".join(label for label in (node.spine, node.rack) if label) or "-"),) if labelled else ()),
             cell(node.state, "green" if node.state == "up" else "red"),
             cell(f"{node.gpus_busy}/{node.gpus_total}"),
             cell(kinds),
