@@ -309,3 +309,12 @@ def test_a_gang_that_never_fits_takes_nobody_s_share_of_a_round(quota: dict[str,
     for _ in range(2):
         p.step(i.Tick(), after=60)
     assert (p.state_of("never"), p.state_of("next")) == ("QUEUED", "ASSIGNED")
+
+
+def test_training_is_told_what_is_kept_for_inference_and_not_that_it_failed_there() -> None:
+    p = racked({"a": 1, "z": 1}, policy="kant-spread", inference_zone="z")
+    p.running("r", gpus=8)
+    p.step(arrived("waits", gpus=4))
+    said = why(p.state, p.state.jobs["waits"])
+    assert said.detail.endswith("; z-1 is kept for inference")
+    assert said.waits_for == ("r",)

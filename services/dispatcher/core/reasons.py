@@ -17,6 +17,7 @@ from schedmate.services.dispatcher.core.state import Job, Node, PoolState
 from schedmate.services.dispatcher.core.victims import least
 
 WAITS_FOR_MAX = 8
+NODES_NAMED_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +238,12 @@ def _no_room(state: PoolState, job: Job, ahead: int | None, *, with_counterfactu
         reason = Reason.GPUS_QUARANTINED if quarantined else Reason.INSUFFICIENT_GPUS
         seen = f"the largest free is {len(largest.free)} on {largest.node}"
     detail = f"needs {_request(state, job)}; {seen}{_borrows(state, job)}"
-    if avoid - closed:
-        detail += f"; it keeps away from {', '.join(sorted(avoid - closed))}, where it failed"
+    failed = (avoid - closed) & frozenset(job.avoid)
+    if failed:
+        detail += f"; it keeps away from {_some(failed)}, where it failed"
+    kept = avoid - closed - failed
+    if kept:
+        detail += f"; {_some(kept)} {'are' if len(kept) > 1 else 'is'} kept for inference"
     if ahead:
         detail += f"; {ahead} earlier job{'s' if ahead != 1 else ''} wait{'s' if ahead == 1 else ''} too"
     if not with_counterfactual:
@@ -275,6 +280,13 @@ def _no_share(state: PoolState, job: Job, suitable: list[Group]) -> Why:
         Reason.INSUFFICIENT_GPUS,
         f"needs {_request(state, job)}; {seen}",
         "starts when a GPU is free, or enough of one is given back",
+    )
+
+
+def _some(nodes: frozenset[str]) -> str:
+    shown = sorted(nodes)
+    return ", ".join(shown[:NODES_NAMED_MAX]) + (
+        f" and {len(shown) - NODES_NAMED_MAX} more" if len(shown) > NODES_NAMED_MAX else ""
     )
 
 
