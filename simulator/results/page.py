@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from schedmate.simulator.results.grid import ADVICE, BY_NAME, GROUNDS, Case, Ground, absent_files, cases, loaded
+from schedmate.simulator.results.intervals import gained
 from schedmate.simulator.results.ledger import Line
 from schedmate.simulator.results.peers import PEERS
 from schedmate.simulator.results.pictures import Picture, draw_pictures
 from schedmate.simulator.results.robustness import robustness_section
 from schedmate.simulator.results.sections import pool_table, sentences, worth_table
-from schedmate.simulator.results.tables import number, seconds, table
-from schedmate.simulator.results.worth import best_without, by_advice, title_of
+from schedmate.simulator.results.tables import gain, number, seconds, table
+from schedmate.simulator.results.worth import WITHOUT, best_without, by_advice, comparable, title_of
 
 _FIGURES = ("avg_jct_s", "avg_wait_s", "p50_jct_s", "p99_jct_s", "p999_wait_s", "makespan_s", "preemptions", "lost_gpu_h", "gar", "sor", "gfr", "jtted", "ftf")  # fmt: skip
 _SHOWN = sorted(
@@ -62,7 +63,19 @@ def _findings(used: Mapping[str, Line]) -> Iterator[str]:
         said = f"**{ground.title[0].upper()}{ground.title[1:]}.** The best policy without advice is {title_of(base.case)}: {seconds(best)} s on average"
         if fifo is not None and fifo is not base:
             said += f", {100 * (1 - best / fifo.figures['avg_jct_s']):.0f} % less than first in, first out ({seconds(fifo.figures['avg_jct_s'])} s), with no estimate at all"
-        yield f"{said}. {sentences(lines, base)}\n"
+        yield f"{said}. {_others(lines, base)}{sentences(lines, base)}\n"
+
+
+def _others(lines: Mapping[tuple[str, str], Line], base: Line) -> str:
+    """Name the policy that takes no advice, is none of those that the base is chosen from, and is better than it."""
+    advised = {policy for policy, advice in lines if advice != "none"}
+    others = [
+        line for (policy, advice), line in lines.items() if advice == "none" and policy not in {*WITHOUT, *advised}
+    ]
+    best = min(others, key=lambda line: float(line.figures["avg_jct_s"]), default=base)
+    if best.figures["avg_jct_s"] >= base.figures["avg_jct_s"] or not comparable(base, best):
+        return ""
+    return f"`{best.case.policy}`, which takes no advice either, comes to {seconds(best.figures['avg_jct_s'])} s: {gain(gained(base.blocks, best.blocks))} s gained over it. "
 
 
 def _peers(used: Mapping[str, Line]) -> str:

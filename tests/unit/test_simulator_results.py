@@ -192,6 +192,7 @@ def test_the_page_is_written_of_what_there_is_and_names_what_is_missing(traces: 
         line_of("fifo", "none", BASE),
         line_of("smallest", "none", less(30)),
         line_of("sjf", "oracle", less(40)),
+        line_of("fgd", "none", less(31)),
     )
     lines = {line.case.key: line for line in found}
     small = Trace("t", "csv", tuple(jobs_of((0, 1, 10), (5, 2, 20)))), uniform(1, 8)
@@ -202,6 +203,7 @@ def test_the_page_is_written_of_what_there_is_and_names_what_is_missing(traces: 
     text = out.read_text()
     assert "Tiresias' simulator | 219.2" in text
     assert "the run time binds" in text
+    assert "`fgd`, which takes no advice either, comes to 70 s: +1 (1 to 1) s gained over it." in text
     missing = text.partition("## What is missing")[2]
     assert "`tiresias` with none" in missing
     assert "for want of philly-week-peer/philly_week_20171001.csv" in missing
@@ -213,7 +215,7 @@ def test_the_page_is_written_of_what_there_is_and_names_what_is_missing(traces: 
         drawn,
     )
     page.write_page(out, lines, "another", traces)
-    assert "4 of an earlier state of it" in out.read_text()
+    assert "5 of an earlier state of it" in out.read_text()
     page.write_page(out, {}, "another", traces)
     assert "0 runs" in out.read_text()
 
