@@ -685,6 +685,36 @@ class RunExited(Event):
     detail: str = ""
 
 
+class CheckpointEntry(Frozen):
+    """A file or a directory in a job's checkpoint directory."""
+
+    name: str = Field(max_length=200, description="Its name in the directory.")
+    size_bytes: int = Field(ge=0, description="Its size; of a directory, that of the files in it.")
+    files: int | None = Field(
+        default=None, ge=0, description="Of a directory, how many files are in it; null for a file."
+    )
+    modified_at: float
+    marker: str | None = Field(
+        default=None, max_length=64, description="Text of a small file that names the last complete checkpoint."
+    )
+
+
+class CheckpointsListed(Event):
+    """What the job's checkpoint directory held when a member had ended badly; said before its exit."""
+
+    NAME = "run.checkpoints-listed"
+    TOPIC = "schedmate.runs"
+    job_id: str
+    pool: Identifier
+    run_id: str
+    attempt: int
+    member: int
+    node: Identifier
+    directory: str = Field(max_length=4096, description="The directory, as the job knows it.")
+    entries: tuple[CheckpointEntry, ...] = Field(max_length=200)
+    at: float
+
+
 class RefusalCause(StrEnum):
     """Why a worker starts nothing for an assignment."""
 
@@ -848,7 +878,7 @@ EVENTS: Final[tuple[type[Event], ...]] = (
     NodeDeathDeclared, ReservationRequested, ReservationWithdrawalRequested, CallAudited, JobAnalyzed, RunTimeEstimated, ProgressObserved, ProgressObservedV2, RunSlowed, RunDiagnosed, JobQueued, JobRejected,
     JobAssigned, JobStarted, JobStopping, JobReachabilityChanged, JobDiagnosing, JobRequeued, JobSucceeded, JobFailed, JobCancelled, NodeCordoned,
     NodeDrained, NodeUncordoned, NodeLost, NodeJoined, NodeUnreachable, NodeReserved, NodeUnreserved, MemberAssigned, MemberStopOrdered, MemberReleased, JobReasoned, RunStarted,
-    RunExited, RunRefused, NodeReported, NodeReportedV2, NodeFaultObserved, LogChunked, DeadLettered,
+    RunExited, CheckpointsListed, RunRefused, NodeReported, NodeReportedV2, NodeFaultObserved, LogChunked, DeadLettered,
 )  # fmt: skip
 
 BY_TYPE: Final[dict[str, type[Event]]] = {e.ce_type(): e for e in EVENTS}

@@ -103,6 +103,8 @@ MEANINGS: Final[dict[str, str]] = {
     "master_port": "Port of the gang's first member, out of its node's range.",
     "grace_s": "Time between SIGTERM and SIGKILL, seconds.",
     # reasons
+    "entries": "What is in it, the newest last, at most 200.",
+    "modified_at": "When it was last written, Unix seconds.",
     "at": "When this was so, Unix seconds.",
     "queue_position": "Jobs that stand before it in the policy's order.",
     "unblocks": "What would let the job start, where that is known.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,13 +11,14 @@ import typer
 
 from schedmate.cli import rendering
 from schedmate.infra.adapters import make_llm
+from schedmate.infra.checkpoint_listing import listing
 from schedmate.infra.llm.port import LanguageModelError
 from schedmate.infra.settings import ServiceSettings, load
 from schedmate.infra.telemetry.redaction import redact
 from schedmate.services.log_monitor.failures import opinion
 from schedmate.services.log_monitor.failures.case import Case, CaseError, lines_of, read_case
 from schedmate.services.log_monitor.failures.categories import advice_on
-from schedmate.services.log_monitor.failures.judge import Judgement, judge
+from schedmate.services.log_monitor.failures.judge import Facts, Judgement, judge
 from schedmate.services.log_monitor.failures.rules import LOG, load_rules
 from schedmate.services.log_monitor.failures.similar import load_library
 
@@ -40,7 +42,7 @@ def diagnose(
         case = read_case(folder, load_rules())
     except CaseError as error:
         raise typer.BadParameter(str(error)) from error
-    found = judge(case.sources, case.facts, load_rules(), load_library().nearest)
+    found = judge(case.sources, _with_listing(case.facts), load_rules(), load_library().nearest)
     if opinion.wanted(found):
         found = asyncio.run(_with_opinion(found, folder, case))
     told = as_json(found)
@@ -78,6 +80,15 @@ def as_json(found: Judgement) -> dict[str, Any]:
         "also": list(found.also),
         "advice": advice_on(found.category),
     }
+
+
+def _with_listing(facts: Facts) -> Facts:
+    """Return facts with what the checkpoint directory holds, when it is there on this machine."""
+    directory = facts.checkpoint_dir
+    if directory is None or not directory.startswith("/"):
+        return facts
+    found = listing(Path(directory))
+    return replace(facts, listed=found) if found else facts
 
 
 async def _with_opinion(found: Judgement, folder: Path, case: Case) -> Judgement:

@@ -147,8 +147,10 @@ def _facts(members: Sequence[MemberTrack], asked: Asked) -> Facts:
     ended = [(t.exit.ended_at, t.member, t.exit) for t in members if t.exit is not None and t.exit.bad]
     nodes = tuple(dict.fromkeys(track.node for track in members))
     known = Facts(
-        nodes=nodes, attempt=asked.attempt, time_limit_s=asked.time_limit_s, checkpoint_dir=asked.checkpoint_dir
-    )
+        nodes=nodes, attempt=asked.attempt, time_limit_s=asked.time_limit_s,
+        checkpoint_dir=asked.checkpoint_dir or next((t.listed.directory for t in members if t.listed is not None), None),
+        listed=next((t.listed.entries for t in members if t.listed is not None), None),
+    )  # fmt: skip
     if not ended:
         return known
     first = min(ended, key=lambda e: e[:2])[2]

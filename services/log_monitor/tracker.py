@@ -13,6 +13,7 @@ from typing import Final
 
 from schedmate.schemas import ids
 from schedmate.schemas.events import (
+    CheckpointsListed,
     Event,
     JobAnalyzed,
     JobSubmitted,
@@ -105,6 +106,8 @@ class Tracker:
                 return self._analyzed(event, now, table)
             case LogChunked():
                 return self._chunked(event, at, now, table)
+            case CheckpointsListed():
+                return self._listed(event, table)
             case RunExited():
                 return self._exited(event, at, now, table, traceparent)
             case _:
@@ -115,7 +118,7 @@ class Tracker:
         match event:
             case JobSubmitted() | JobAnalyzed():
                 return (job_key(event.job_id),)
-            case LogChunked() | RunExited():
+            case LogChunked() | RunExited() | CheckpointsListed():
                 return job_key(event.job_id), member_key(event.job_id, event.attempt, event.member)
             case _:
                 return ()
@@ -208,6 +211,19 @@ class Tracker:
             job.touched_at = now
             save_job(table, job)
         return outcome
+
+    def _listed(self, event: CheckpointsListed, table: Table) -> Outcome:
+        job = load_job(table, event.job_id) or JobTrack(job_id=event.job_id, pool=event.pool)
+        known = event.attempt in job.runs
+        if job.run(event.attempt, event.run_id) is None:
+            return Outcome()
+        track = load_member(table, event.job_id, event.attempt, event.member) or _new_track(event)
+        if track.listed is None:
+            track.listed = event
+            save_member(table, event.job_id, track)
+            if not known:
+                save_job(table, job)
+        return Outcome()
 
     def _exited(self, event: RunExited, at: float, now: float, table: Table, traceparent: str | None) -> Outcome:
         job = load_job(table, event.job_id) or JobTrack(job_id=event.job_id, pool=event.pool)
@@ -416,7 +432,7 @@ def _slowness_again(job: JobTrack, track: MemberTrack, far: Snapshot, said: Slow
     return ids.derived("slowed", track.run_id, track.member, track.feed.offset), event
 
 
-def _new_track(event: LogChunked | RunExited) -> MemberTrack:
+def _new_track(event: LogChunked | RunExited | CheckpointsListed) -> MemberTrack:
     return MemberTrack(run_id=event.run_id, attempt=event.attempt, member=event.member, node=event.node)
 
 

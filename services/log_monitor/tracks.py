@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from pydantic import BaseModel, Field
 
-from schedmate.schemas.events import ExitCause
+from schedmate.schemas.events import CheckpointsListed, ExitCause
 from schedmate.services.log_monitor.failures.digest import Digest
 from schedmate.services.log_monitor.lines import Feed
 from schedmate.services.log_monitor.metrics.far import Hints
@@ -69,6 +69,7 @@ class MemberTrack(BaseModel):
     emission: Emission | None = None
     slowness: SlownessSaid | None = None
     exit: Exit | None = None
+    listed: CheckpointsListed | None = None
     unread: list[str] = Field(default_factory=list)
     asked: bool = False
     pattern: str | None = None

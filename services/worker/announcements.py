@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from schedmate.schemas import ids
 from schedmate.schemas.events import (
+    CheckpointEntry,
+    CheckpointsListed,
     GpuReport,
     LogChunked,
     MemberAssigned,
@@ -74,6 +76,26 @@ def run_exited(member: Member) -> Envelope[RunExited]:
     )
     event_id = ids.member_event_id(assigned.run_id, assigned.member, "exited")
     return Envelope(event_id, source_of(assigned.node), end.ended_at, event, member.traceparent)
+
+
+def checkpoints_listed(
+    member: Member, directory: str, entries: tuple[CheckpointEntry, ...], *, at: float
+) -> Envelope[CheckpointsListed]:
+    """Say what a job's checkpoint directory holds, before the exit of a member that ended badly."""
+    assigned = member.assigned
+    event = CheckpointsListed(
+        job_id=assigned.job_id,
+        pool=assigned.pool,
+        run_id=assigned.run_id,
+        attempt=assigned.attempt,
+        member=assigned.member,
+        node=assigned.node,
+        directory=directory,
+        entries=entries,
+        at=at,
+    )
+    event_id = ids.member_event_id(assigned.run_id, assigned.member, "checkpoints")
+    return Envelope(event_id, source_of(assigned.node), at, event, member.traceparent)
 
 
 def run_refused(

@@ -12,6 +12,7 @@ import pytest
 
 from schedmate.infra.bus.memory import MemoryBus
 from schedmate.infra.processes.port import Phase
+from schedmate.schemas.events import CheckpointsListed, RunExited
 from schedmate.services.worker.records import RecordsError
 from schedmate.services.worker.wiring import build
 from tests.journal_checker import check_directories
@@ -55,6 +56,21 @@ async def test_a_run_starts_prints_and_exits(tmp_path: Path) -> None:
         assert (report.runs[0].exit_code, report.runs[0].log_bytes, report.runs[0].cause) == (3, 11, "exited")
     assert [(line["event"], line["exit_code"]) for line in journal(tmp_path)] == [("started", None), ("exited", 3)]
     assert check_directories([tmp_path]).violations == []
+
+
+async def test_a_run_that_ends_badly_says_first_what_its_checkpoint_directory_holds(tmp_path: Path) -> None:
+    save = "mkdir -p $SCHEDMATE_CHECKPOINT_DIR/step-5; echo abc > $SCHEDMATE_CHECKPOINT_DIR/step-5/w.pt; exit $0"
+    async with bench_on(tmp_path) as bench:
+        bad = await bench.assign(spec("sh", "-c", save, "3"))
+        await bench.exited(bad)
+        well = await bench.assign(spec("sh", "-c", save, "0"))
+        await bench.exited(well)
+        (listed,) = bench.all(CheckpointsListed)
+        assert (listed.run_id, listed.member) == (bad.run_id, bad.member)
+        assert Path(listed.directory).is_absolute()
+        assert [(e.name, e.size_bytes, e.files) for e in listed.entries] == [("step-5", 4, 1)]
+        kinds = [r.header("ce_type") for r in bench.bus.records(RunExited.TOPIC) if bad.run_id.encode() in r.value]
+        assert kinds.index(CheckpointsListed.ce_type().encode()) < kinds.index(RunExited.ce_type().encode())
 
 
 async def test_a_job_sees_the_environment_that_was_built_for_it(

@@ -6,13 +6,14 @@ exception; consequences count only when nothing else is there; within these the 
 
 from __future__ import annotations
 
+import posixpath
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from schedmate.schemas.events import Action, Culpable, ExitCause
-from schedmate.services.log_monitor.failures import refine
+from schedmate.schemas.events import Action, CheckpointEntry, Culpable, ExitCause
+from schedmate.services.log_monitor.failures import listing, refine
 from schedmate.services.log_monitor.failures.categories import UNKNOWN, load_categories
 from schedmate.services.log_monitor.failures.checkpoints import newest_valid
 from schedmate.services.log_monitor.failures.digest import Digest, Hit
@@ -64,6 +65,8 @@ class Facts:
     time_limit_s: float | None = None
     checkpoint_dir: str | None = None
     cause: ExitCause | None = None
+    listed: tuple[CheckpointEntry, ...] | None = None
+    """What the checkpoint directory holds, where somebody has looked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +360,19 @@ def _node_of(chosen: Candidate, facts: Facts) -> str | None:
 
 
 def _resume(sources: Sequence[Source], facts: Facts, found: Judgement) -> str | None:
+    named = _named_checkpoint(sources, facts, found)
+    if facts.listed is None or facts.checkpoint_dir is None:
+        return named
+    inside = named is not None and posixpath.dirname(named.rstrip("/")) == facts.checkpoint_dir.rstrip("/")
+    if named is not None and (not inside or listing.has(facts.listed, named)):
+        return named
+    damaged = {posixpath.basename(c.path) for s in sources for c in s.digest.checkpoints if c.kind == "loaded"}
+    newest = listing.newest_whole(facts.listed, damaged=damaged if found.category == "CKPT_CORRUPT" else ())
+    return posixpath.join(facts.checkpoint_dir, newest) if newest is not None else None
+
+
+def _named_checkpoint(sources: Sequence[Source], facts: Facts, found: Judgement) -> str | None:
+    """Return the newest checkpoint that a log names and that nothing speaks against."""
     for source in sorted((s for s in sources if s.kind == LOG), key=lambda s: s.member):
         path = newest_valid(
             source.digest.checkpoints,
