@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from schedmate.services.dispatcher.core.inputs import EstimateArrived, ReservationMade
+from schedmate.services.dispatcher.core.inputs import ReservationMade
 from schedmate.services.dispatcher.core.policy import policies
 from schedmate.simulator.cluster import Cluster, NodeSpec, uniform
 from schedmate.simulator.engine import Simulation, SimulationError
@@ -36,10 +36,23 @@ def test_a_job_whose_end_nobody_knows_is_stopped_as_maintenance_begins_and_goes_
 
 
 def test_a_job_that_is_known_to_be_too_long_waits_and_a_short_one_goes_before_it():
+    class Knows:
+        basis = "knows"
+
+        def estimate_s(self, number: int, pool: str) -> float:  # noqa: ARG002
+            return 10.0
+
+        def quantiles(self, number: int) -> tuple[float | None, float | None, str]:
+            return None, (100.0, 20.0)[number], self.basis
+
+        def started(self, number: int, at: float) -> None:
+            """Nothing is learned."""
+
+        def finished(self, number: int, pool: str, at: float) -> None:
+            """Nothing is learned."""
+
     jobs = jobs_of((0, 8, 100), (0, 8, 20))
-    simulation = Simulation(jobs, uniform(1, 8), "fifo", reservations=reserved(("n0", 60, 90)))
-    pool = simulation._pools["default"]
-    pool.inputs += [EstimateArrived(f"j{n}", 1, None, None, p90, "knows") for n, p90 in enumerate((100.0, 20.0))]
+    simulation = Simulation(jobs, uniform(1, 8), "fifo", Knows(), reservations=reserved(("n0", 60, 90)))
     outcome = simulation.run()
     assert outcome.start_s == [90, 0]
     assert outcome.maintenance_stops == 0

@@ -43,7 +43,7 @@ def at_limit(state: PoolState, job: Job) -> bool:
     """Tell whether the job would take its tenant over its limit, or over its quota where it may not borrow."""
     config = state.config
     limit = config.tenant_limit(job.tenant)
-    if config.tenant_quota:
+    if config.tenant_quota and config.borrowers != "any":
         limit = config.most(job.tenant, borrows=config.may_borrow(resumable=job.resumable))
     return limit is not None and state.tenant_gpus.get(job.tenant, 0) + job.gpus_total > limit
 

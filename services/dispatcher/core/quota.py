@@ -38,7 +38,8 @@ _RUNS: Final = (JobState.ASSIGNED, JobState.RUNNING)
 
 def entitled(state: PoolState, job: Job) -> bool:
     """Tell whether the job would stay within its tenant's quota, were it started now."""
-    return state.tenant_gpus.get(job.tenant, 0) + job.gpus_total <= state.config.nominal(job.tenant)
+    tenant = job.tenant
+    return state.tenant_gpus.get(tenant, 0) + job.gpus_total <= state.config.tenant_quota.get(tenant, 0)
 
 
 def heads(state: PoolState) -> list[Entry]:
@@ -74,7 +75,7 @@ def _ranked(state: PoolState, entry: Entry) -> Entry:
 def borrowed(state: PoolState) -> set[str]:
     """Return the running jobs for which their tenants' quotas have no room."""
     by_tenant: dict[str, list[Job]] = {}
-    for name in {owner for node in state.nodes.values() for owner in node.owners}:
+    for name in state.holders_of_gpus():
         job = state.jobs[name]
         if job.state in _RUNS:
             by_tenant.setdefault(job.tenant, []).append(job)

@@ -467,6 +467,16 @@ class PoolState:
 
     # --- ownership ---
 
+    def holders_of_gpus(self) -> set[str]:
+        """Return the jobs that hold GPUs, alone, beside another or in part."""
+        names: set[str] = set()
+        for node in self.nodes.values():
+            names.update(node.owner.values())
+            names.update(node.guests.values())
+            for held in node.shares.values():
+                names.update(held)
+        return names
+
     def lease(self, job: Job) -> None:
         """The job's members hold their GPUs (and the first one its master port)."""
         host = self.jobs[job.beside] if job.beside is not None else None
