@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GPUS_PER_NODE = 4
 WITHOUT = ("fifo", "smallest", "fifo-skip", "tiresias")
 ADVISED = ("sjf", "qssf", "srtf")
-SHOWN = ("metadata: medians by user and name", "metadata, learned", "TF-IDF of the raw source, learned", "static analysis, learned", "static analysis and history", "the true workload, learned", "the true run time")  # fmt: skip
+SHOWN = ("metadata: medians by user and name", "metadata, learned", "TF-IDF of the raw source, learned", "static analysis, learned", "static analysis: steps from the code x a learned step time", "static analysis and history", "the true workload, learned", "the true run time")  # fmt: skip
 
 
 def worth(climbed: Ladder, steps: list[Step], summary: dict[str, Any], folder: Path) -> list[str]:

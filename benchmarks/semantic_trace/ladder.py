@@ -83,6 +83,7 @@ class Ladder:
             Step("metadata, learned", self.learned(knowledge.metadata(jobs))),
             Step("TF-IDF of the raw source, learned", self.learned(knowledge.raw_text(jobs, self.source))),
             Step("static analysis, learned", self.learned(static)),
+            Step("static analysis: steps from the code x a learned step time", self.by_steps(static)),
             Step("static analysis and history", with_past),
             Step(f"and progress, after {SEEN:.0%} of the run", self.progress(with_past)),
             Step("the true workload, learned", self.learned(knowledge.workload(jobs))),
@@ -122,27 +123,52 @@ class Ladder:
                 mine = application == one
                 predicted[mine] = self.learned(rows, exclude=mine)[mine]
             out.append(Step(name, predicted))
+        rows, predicted = tables["static analysis, learned"], np.full(len(jobs), np.nan)
+        for one in APPLICATIONS:
+            mine = application == one
+            predicted[mine] = self.by_steps(rows, exclude=mine)[mine]
+        out.insert(3, Step("static analysis: steps from the code x a learned step time", predicted))
         return [Step("no advice (the pool's median)", self.learned(np.zeros((len(jobs), 1)))), *out]
 
-    def learned(self, rows: np.ndarray, exclude: np.ndarray | None = None) -> np.ndarray:
-        """Return the predictions of a median regression by boosted trees, refitted at each moment on what had ended by then."""
+    def by_steps(self, rows: np.ndarray, exclude: np.ndarray | None = None) -> np.ndarray:
+        """Return steps from the code x a learned step time; where the code does not tell its steps, the run time itself is learned."""
+        steps = np.array([_steps(self.fields[j.bundle]) for j in self.jobs])
+        typical = np.nanmedian(steps)
+        timed = self.learned(rows, exclude, given=np.where(np.isnan(steps), typical, steps), only=~np.isnan(steps))
+        return np.where(np.isnan(steps), self.learned(rows, exclude), timed)
+
+    def learned(
+        self,
+        rows: np.ndarray,
+        exclude: np.ndarray | None = None,
+        given: np.ndarray | None = None,
+        only: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return the predictions of a median regression by boosted trees, refitted at each moment on what had ended by then.
+
+        What is `given` (log seconds a job) is taken off before the fit and added again; `only` these jobs are learned from.
+        """
+        offset = np.zeros(len(self.jobs)) if given is None else given
+        left = self.truth - offset
         out = np.full(len(self.jobs), np.nan)
         ends = np.array([j.submit_s + j.duration_s for j in self.jobs])
         for span, moment in enumerate(self.moments, start=1):
             known = ends <= moment
             if exclude is not None:
                 known &= ~exclude
+            if only is not None:
+                known &= only
             now = self.span == span
             if known.sum() < 50 or not now.any():
                 continue
             told = [n for n in range(rows.shape[1]) if len(np.unique(rows[known][~np.isnan(rows[known][:, n]), n])) > 1]
             if not told:
-                out[now] = np.median(self.truth[known])
+                out[now] = np.median(left[known]) + offset[now]
                 continue
             model = HistGradientBoostingRegressor(
                 loss="absolute_error", max_iter=150, learning_rate=0.08, min_samples_leaf=10, random_state=SEED
             )
-            out[now] = model.fit(rows[known][:, told], self.truth[known]).predict(rows[now][:, told])
+            out[now] = model.fit(rows[known][:, told], left[known]).predict(rows[now][:, told]) + offset[now]
         return out
 
     def progress(self, before: np.ndarray) -> np.ndarray:
@@ -182,6 +208,12 @@ class Ladder:
             "within_2x": float((np.abs(truth - told) <= log(2)).mean()),
             "pinball": float(0.5 * np.abs(truth - told).mean()),
         }
+
+
+def _steps(fields: dict[str, Any]) -> float:
+    """Return the logarithm of the steps that the code tells, NaN where it does not."""
+    steps = fields.get("total_steps")
+    return log(steps) if isinstance(steps, (int, float)) and steps > 0 else float("nan")
 
 
 def _r2(truth: np.ndarray, told: np.ndarray) -> float:
