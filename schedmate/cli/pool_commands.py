@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from schedmate.cli import pool_log_commands, rendering
+from schedmate.cli import pool_advice_commands, pool_log_commands, rendering
 from schedmate.infra.adapters import make_store
 from schedmate.infra.settings import load, make_state_dir
 from schedmate.schemas.topology import topology
@@ -98,3 +98,6 @@ def _check(given: dict[str, Any]) -> None:
         policy_named(PoolConfig.from_json({**PoolConfig().to_json(), **given}).policy)
     except (TypeError, UnknownPolicyError) as error:
         raise typer.BadParameter(str(error)) from error
+
+
+pool_advice_commands.register(app, _change)

@@ -62,7 +62,7 @@ class PoolConfig:
     preempted: Budget = Budget(cap=100, base_s=0.0, cap_s=0.0)
     user_backoff_s: float = 1.0
     user_backoff_cap_s: float = 60.0
-    advice: str = "weighed"  # "raw": estimates are taken as they are (core/advice.py)
+    advice: str = "weighed"  # "shadow": scored without acting; "off": neither; "raw": taken as it is (core/advice.py)
     advice_ratio_max: float = 10_000.0  # no estimate counts for more than so many times more, or less, than none
     advice_wait_max_s: float = 14 * 86_400.0  # whoever has waited so long goes first, whatever advice says
     gpu_sharing: bool = False  # may a job hold a part of a GPU? Without, one that asks for a part gets a whole one
@@ -140,7 +140,15 @@ class PoolConfig:
         return made
 
 
-_CHOICES: Final = {"borrowers": ("any", "resumable", "none"), "reservation_stops": ("resumable", "all", "none")}
+WITHHELD: Final = frozenset({"shadow", "off"})
+"""Advice moves nobody: every job stands where it stands without."""
+UNSCORED: Final = frozenset({"raw", "off"})
+"""Advice is not scored: it is the truth, or nobody asks."""
+_CHOICES: Final = {
+    "advice": ("weighed", "shadow", "off", "raw"),
+    "borrowers": ("any", "resumable", "none"),
+    "reservation_stops": ("resumable", "all", "none"),
+}
 
 
 def _check(name: str, value: object, default: object) -> None:

@@ -13,7 +13,7 @@ from schedmate.services.dispatcher.core import reservations
 from schedmate.services.dispatcher.core.ageing import Ageing
 from schedmate.services.dispatcher.core.attained import Attained
 from schedmate.services.dispatcher.core.capacity import Capacity
-from schedmate.services.dispatcher.core.config import PoolConfig
+from schedmate.services.dispatcher.core.config import UNSCORED, WITHHELD, PoolConfig
 from schedmate.services.dispatcher.core.inputs import Input
 from schedmate.services.dispatcher.core.inputs import from_json as input_from_json
 from schedmate.services.dispatcher.core.inputs import to_json as input_to_json
@@ -119,6 +119,8 @@ class PoolState:
         self.config = config
         self.policy = policy
         self.placer: Placer = PLACERS.get(config.placer, policy.placer)
+        self.acts_on_advice = config.advice not in WITHHELD
+        """Does what is said of jobs move them? Else it is scored only (`shadow`), or not even that (`off`)."""
         self.bounds_wait = policy.uses_estimates and config.advice != "raw"
         """Does the pool bound how long a job may wait because of advice?"""
         self.limits_tenants = bool(config.tenant_gpus or config.tenant_quota) or config.tenant_gpus_max is not None
@@ -139,14 +141,14 @@ class PoolState:
             self.capacity.set_node(node.name, node.order, {}, set())
 
     def trust_in(self, basis: str | None) -> float:
-        """Return the trust in a source of advice, 0 where nothing is known of it yet."""
-        known = self.trust.get(basis or "")
+        """Return the trust in a source of advice, 0 where nothing is known of it yet, or the pool does not act on advice."""
+        known = self.trust.get(basis or "") if self.acts_on_advice else None
         return known.weight if known is not None else 0.0
 
     def heed(self, job: Job) -> None:
         """The job's source has spoken: its word counts for or against it, unless the job has started before."""
-        if self.config.advice != "raw" and job.attempt == 0:
-            self.trust.setdefault(job.basis or "", Trust()).said(job.id, job.p50_s)
+        if self.config.advice not in UNSCORED and job.attempt == 0:
+            self.trust.setdefault(job.basis or "", Trust()).said(job.id, job.p50_s, job.p10_s, job.p90_s)
 
     def watch(self, job: Job) -> None:
         """The job runs: remember when it will have outlasted a partner that has ended (core/trust.py)."""

@@ -24,6 +24,10 @@ which is by how much ln r grows with ln e (the slope of a regression: the correl
 times the ratio of the spreads). An estimate that is the truth times noise of sigma counts less the larger sigma is; one that is careful by
 itself, such as a median of many, counts whole. w goes in the steps of `STEPS`, up when the next one is reached but for a tenth, down when it
 is missed by a fifth. For any other source w is 0. When skill falls below `SKILL_MIN` a source is believed no more, and must show it all again.
+
+**Its intervals.** Where a source says p10 and p90 before a job starts, the share of whole runs that lie between them is counted over the last
+`COVERAGE_JOBS` (80 of 100 should). When it falls below `COVERAGE_MIN`, what is said is broken, whatever order it puts jobs in: the source is
+believed no more, and not again before the share is back.
 """
 
 from __future__ import annotations
@@ -40,6 +44,9 @@ SKILL_MIN: Final = 0.05
 STEPS: Final = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 STEP_REACHED: Final = 0.9
 STEP_DOWN: Final = 0.8
+COVERAGE_JOBS: Final = 100.0
+COVERAGE_JUDGED_MIN: Final = 50
+COVERAGE_MIN: Final = 0.5
 RUN_MIN_S: Final = 1.0
 """A run of no length counts as one of a second: twice nothing is nothing."""
 
@@ -79,7 +86,10 @@ class Pair:
 
 @dataclass(slots=True)
 class Trust:
-    """What is known of one source in one pool. `single` waits for its partner; `pairs` has each live job's pair."""
+    """What is known of one source in one pool. `single` waits for its partner; `pairs` has each live job's pair, `intervals` p10 and p90.
+
+    `covered` is the share of the last `judged` whole runs that lay in what was said of them.
+    """
 
     weight: float = 0.0
     skill: float = 0.0
@@ -90,11 +100,25 @@ class Trust:
     decided: int = 0
     capital: list[float] = field(default_factory=lambda: [1.0] * len(BETS))
     believed: bool = False
+    judged: int = 0
+    covered: float = 0.0
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     single: Pair | None = None
     pairs: dict[str, Pair] = field(default_factory=dict)
 
-    def said(self, job: str, estimate_s: float | None) -> None:
+    @property
+    def misses(self) -> bool:
+        """Whether too many runs lie outside what was said of them."""
+        return self.judged >= COVERAGE_JUDGED_MIN and self.covered < COVERAGE_MIN
+
+    def said(self, job: str, estimate_s: float | None, p10_s: float | None = None, p90_s: float | None = None) -> None:
         """The source speaks of a job that has not started yet."""
+        self.intervals.pop(job, None)
+        if p10_s is not None and p90_s is not None:
+            self.intervals[job] = (p10_s, p90_s)
+        self._pair(job, estimate_s)
+
+    def _pair(self, job: str, estimate_s: float | None) -> None:
         told = estimate_s if estimate_s is not None and isfinite(estimate_s) and estimate_s > 0 else None
         pair = self.pairs.get(job)
         if pair is not None:
@@ -111,6 +135,7 @@ class Trust:
 
     def ended(self, job: str, run_s: float, *, whole: bool) -> None:
         """A job has ended. `whole`: it ran as long as it runs; else (cancelled, failed) it would have run longer, nobody knows how long."""
+        self._judge(job, run_s, whole=whole)
         pair = self.pairs.pop(job, None)
         if pair is None:
             return
@@ -149,7 +174,22 @@ class Trust:
         elif other in self.pairs:
             told = pair.first_s if other == pair.first else pair.second_s
             del self.pairs[other]
-            self.said(other, told)
+            self._pair(other, told)
+
+    def _judge(self, job: str, run_s: float, *, whole: bool) -> None:
+        interval = self.intervals.pop(job, None)
+        if interval is None or not whole:
+            return
+        self.judged += 1
+        inside = interval[0] <= run_s <= interval[1]
+        self.covered += (float(inside) - self.covered) / min(self.judged, COVERAGE_JOBS)
+        if self.believed and self.misses:
+            self._disbelieve()
+            self._weigh()
+
+    def _disbelieve(self) -> None:
+        self.believed = False
+        self.capital = [1.0] * len(BETS)
 
     def _note_run(self, run_s: float) -> None:
         if self.last_run_s:
@@ -166,10 +206,9 @@ class Trust:
         self.skill += (verdict - self.skill) / min(self.decided, REMEMBERED)
         self.spread_e += (pair.spread - self.spread_e) / min(self.decided, REMEMBERED)
         if not self.believed and sum(self.capital) / len(BETS) >= BELIEVED:
-            self.believed = True
+            self.believed = not self.misses
         elif self.believed and self.skill < SKILL_MIN:
-            self.believed = False
-            self.capital = [1.0] * len(BETS)
+            self._disbelieve()
         self._weigh()
 
     def _weigh(self) -> None:
@@ -186,6 +225,7 @@ class Trust:
         return {
             **{name: getattr(self, name) for name in _NUMBERS},
             "capital": list(self.capital),
+            "intervals": {job: list(interval) for job, interval in self.intervals.items()},
             "single": _pair_to_json(self.single) if self.single is not None else None,
             "pairs": [_pair_to_json(p) for p in {id(p): p for p in self.pairs.values()}.values()],
         }
@@ -195,7 +235,8 @@ class Trust:
         """Return it from a JSON object; one of another shape (an older core's) is a source of which nothing is known."""
         if "capital" not in value:
             return cls()
-        known = cls(**{name: value[name] for name in _NUMBERS}, capital=list(value["capital"]))
+        known = cls(**{name: value[name] for name in _NUMBERS if name in value}, capital=list(value["capital"]))
+        known.intervals = {job: (low, high) for job, (low, high) in value.get("intervals", {}).items()}
         single = value["single"]
         if single is not None:
             known.single = Pair(**single)
@@ -207,7 +248,18 @@ class Trust:
         return known
 
 
-_NUMBERS: Final = ("weight", "skill", "spread_e", "spread_r", "last_run_s", "runs", "decided", "believed")
+_NUMBERS: Final = (
+    "weight",
+    "skill",
+    "spread_e",
+    "spread_r",
+    "last_run_s",
+    "runs",
+    "decided",
+    "believed",
+    "judged",
+    "covered",
+)
 _PAIR_FIELDS: Final = tuple(f.name for f in fields(Pair))
 
 
