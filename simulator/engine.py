@@ -247,6 +247,8 @@ class Simulation:
     def _instant(self, pool: Pool, now: float) -> None:
         """Tell the pool what has happened and carry out what it decides, until it decides nothing more at this instant."""
         state = pool.state
+        if not state.keeps_decisions:
+            state.skip_idle_rounds(now)
         for _ in range(STEPS_PER_INSTANT_MAX):
             inputs = pool.inputs or [Tick()]
             pool.inputs = []
@@ -259,7 +261,7 @@ class Simulation:
             state.ended.clear()  # nobody tells anything twice here: what has ended may be forgotten
             if not pool.inputs and not state.more:
                 if pool.timed:
-                    due = state.next_timer()
+                    due = state.next_timer(idle_rounds=state.keeps_decisions)
                     pool.timer = inf if due is None else due
                 return
         raise SimulationError(f"pool {pool.name} does not come to rest at {now}: its policy stops and starts for ever")

@@ -74,10 +74,10 @@ def remaining_s(job: Job, state: PoolState) -> float | None:
 
     Of a job that runs it is counted from `since`, with the total that holds now: nothing but the doubling changes it.
     """
+    if state.config.advice == "raw":
+        return max(job.p50_s - job.served_s, 0.0) if job.p50_s is not None else None
     if not believed(job, state):
         return None
-    if state.config.advice == "raw":
-        return max(weighed_s(job, state) - job.served_s, 0.0)
     return _doubled(weighed_s(job, state), has_run_s(job, state)) - job.served_s
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -176,10 +177,16 @@ class Capacity:
                 return self._groups[buckets[free][0]]
         return None
 
-    def free_on(self, node: str, classes: set[GpuClass]) -> int:
-        """Return the free GPUs of a node that are of one of the classes."""
-        seats = self._by_node.get(node, {})
-        return sum(len(g.free) for g in {g.order: g for g in seats.values()}.values() if g.gpu_class in classes)
+    def suited(self, node: str, classes: set[GpuClass]) -> tuple[int, AbstractSet[int]]:
+        """Return how many GPUs of a node that are of one of the classes are free, and which those of the classes are, free or not."""
+        seats = self._by_node.get(node)
+        if not seats:
+            return 0, frozenset()
+        one = next(iter(seats.values()))
+        if one.usable == len(seats):  # all of them are alike
+            return (len(one.free), seats.keys()) if one.gpu_class in classes else (0, frozenset())
+        groups = {g.order: g for g in seats.values() if g.gpu_class in classes}
+        return sum(len(g.free) for g in groups.values()), {i for i, g in seats.items() if g.order in groups}
 
     def pack(
         self,

@@ -8,6 +8,7 @@ set of victims is taken only when the job then fits, and whoever need not go sta
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set as AbstractSet
 
 from schedmate.schemas.reasons import Reason
 from schedmate.services.dispatcher.core.fitting import avoided
@@ -23,6 +24,9 @@ class _Room:
     def __init__(self, state: PoolState, job: Job) -> None:
         self._state, self._job = state, job
         self._avoid = avoided(state, job)
+        self._seen: dict[
+            str, tuple[int, AbstractSet[int]]
+        ] = {}  # node → its free GPUs that suit the job, and all that do
         self._extra: dict[str, int] = {}
         self._roomy: set[str] = set()  # nodes that could hold a member only with what is given back
         classes = state.capacity.classes_for(job.gpu_type, job.gpu_memory_mib)
@@ -38,16 +42,27 @@ class _Room:
     def give(self, victim: Job, sign: int = 1) -> None:
         """The victim's GPUs are free, or not (sign -1)."""
         for member in victim.members:
-            node = self._state.nodes[member.node]
-            if member.node in self._avoid or not node.schedulable:
+            name = member.node
+            known = self._seen.get(name)
+            if known is None:
+                known = self._seen[name] = self._look(name)
+            free, suited = known
+            if not suited:
                 continue
-            suitable = sum(1 for gpu in member.gpus if node.gpus.get(gpu) in self._classes)
-            self._extra[member.node] = extra = self._extra.get(member.node, 0) + sign * suitable
-            free = self._state.capacity.free_on(member.node, self._classes)
+            self._extra[name] = extra = self._extra.get(name, 0) + sign * len(suited & set(member.gpus))
             if free < self._gpus <= free + extra:
-                self._roomy.add(member.node)
+                self._roomy.add(name)
             else:
-                self._roomy.discard(member.node)
+                self._roomy.discard(name)
+
+    def _look(self, node: str) -> tuple[int, AbstractSet[int]]:
+        if node in self._avoid:
+            return 0, frozenset()
+        return self._state.capacity.suited(node, self._classes)
+
+    def needs(self, victim: Job) -> bool:
+        """Does the job fit on one of the victim's nodes only with what is given back? Where it does not, the victim may stay."""
+        return any(member.node in self._roomy for member in victim.members)
 
     def enough(self) -> bool:
         """Would the job fit?"""
@@ -104,10 +119,11 @@ def _victims(state: PoolState, job: Job, room: _Room) -> list[Job]:
             break
     else:
         return []
-    for victim in list(victims):  # whoever need not go stays
-        room.give(victim, -1)
-        if room.enough():
-            victims.remove(victim)
-        else:
-            room.give(victim)
-    return victims
+    needed = []
+    for victim in victims:  # whoever need not go stays
+        if room.needs(victim):
+            room.give(victim, -1)
+            if not room.enough():
+                room.give(victim)
+                needed.append(victim)
+    return needed

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heappop, heapreplace
 from math import ceil
 
 from schedmate.services.dispatcher.core.capacity import Group
@@ -70,30 +70,33 @@ def _hold(state: PoolState) -> _Chosen:
     kinds = state.ranks
     heap = [(entries[0], gpus, 0) for gpus, entries in kinds.items() if gpus <= quota]
     heap.sort()
-    kept = 0
-    keeping: set[str] = set()
+    kept: set[str] = set()
     chosen: list[str] = []
     holding = state.holding
     while heap and quota > 0:
-        (_, job_id), gpus, at = heappop(heap)
-        if gpus > quota:
-            continue
-        if job_id in holding:
-            kept += 1
-            keeping.add(job_id)
-            quota -= gpus
-        elif could_hold(state, state.jobs[job_id]):  # who never fits takes nobody's share
-            chosen.append(job_id)
-            quota -= gpus
+        _, gpus, at = heap[0]
         entries = kinds[gpus]
-        if at + 1 < len(entries):
-            heappush(heap, (entries[at + 1], gpus, at + 1))
+        others = min((entry[0] for entry in heap[1:3]), default=None)  # the first that is of another kind
+        end = len(entries)
+        while gpus <= quota:  # all of this kind that come before it
+            job_id = entries[at][1]
+            if job_id in holding:
+                kept.add(job_id)
+                quota -= gpus
+            elif could_hold(state, state.jobs[job_id]):  # who never fits takes nobody's share
+                chosen.append(job_id)
+                quota -= gpus
+            at += 1
+            if at == end or (others is not None and others < entries[at]):
+                break
+        if at < end and gpus <= quota:
+            heapreplace(heap, (entries[at], gpus, at))
+        else:
+            heappop(heap)
     stopped: list[Job] = []
-    if kept < len(holding):
+    if len(kept) < len(holding):
         since_max = state.at - state.config.preemption_min_run_s
         stopped = [
-            job
-            for job in (state.jobs[j] for j in holding if j not in keeping)
-            if job.resumable and job.since <= since_max
+            job for job in (state.jobs[j] for j in holding if j not in kept) if job.resumable and job.since <= since_max
         ]
     return _Chosen(chosen, stopped)

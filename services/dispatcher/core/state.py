@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from heapq import heappop, heappush
-from math import floor, inf
+from math import ceil, floor, inf
 from typing import TYPE_CHECKING, Any, Final
 
 from schedmate.schemas.reasons import Reason
@@ -429,11 +429,12 @@ class PoolState:
         if due is not None and due < _NEVER:
             heappush(self.timers, (due, job.id))
 
-    def next_timer(self) -> float | None:
-        """Return when something is due that no event will tell: a job's deadline, or a round."""
+    def next_timer(self, *, idle_rounds: bool = True) -> float | None:
+        """Return when something is due that no event will tell: a job's deadline, or a round (also one that will decide nothing)."""
         due = self._next_deadline()
-        if self.round_at is not None:
-            due = self.round_at if due is None else min(due, self.round_at)
+        round_at = self.round_at if idle_rounds else self.deciding_round()
+        if round_at is not None:
+            due = round_at if due is None else min(due, round_at)
         if self.ripens and len(self.queue) and (ripe := self.ripening.next_at(self)) is not None:
             due = ripe if due is None else min(due, ripe)
         if self.reservations and (turns := reservations.next_turn(self)) is not None:
@@ -459,6 +460,23 @@ class PoolState:
             self.round_at = None
         elif self.round_at is None or self.round_at <= self.at:
             self.round_at = (floor(self.at / every) + 1) * every
+
+    def deciding_round(self) -> float | None:
+        """Return when the next round is that may decide something, as things stand.
+
+        A round decides what the one before it has decided until a job comes or goes, GPUs are freed, or a job crosses a level.
+        """
+        every = self.policy.rounds_s
+        if every is None or self.round_at is None or self.queue.changed or self.pass_epoch != self.capacity.epoch:
+            return self.round_at
+        crossing = self.next_crossing()
+        return None if crossing is None else max(self.round_at, (floor(crossing / every) + 1) * every)
+
+    def skip_idle_rounds(self, now: float) -> None:
+        """Nobody has told the pool of the rounds before `now`, which would have decided nothing: the next one is due from now on."""
+        every = self.policy.rounds_s
+        if every is not None and self.round_at is not None and self.round_at < now:
+            self.round_at = ceil(now / every) * every
 
     def take_due(self) -> list[Job]:
         """Return the jobs whose deadline has come, in the order of (deadline, id)."""
