@@ -75,7 +75,7 @@ def _others(lines: Mapping[tuple[str, str], Line], base: Line) -> str:
     best = min(others, key=lambda line: float(line.figures["avg_jct_s"]), default=base)
     if best.figures["avg_jct_s"] >= base.figures["avg_jct_s"] or not comparable(base, best):
         return ""
-    return f"`{best.case.policy}`, which takes no advice either, comes to {seconds(best.figures['avg_jct_s'])} s: {gain(gained(base.blocks, best.blocks))} s gained over it. "
+    return f"`{best.case.policy}` without advice comes to {seconds(best.figures['avg_jct_s'])} s: {gain(gained(base.blocks, best.blocks))} s gained over it. "
 
 
 def _peers(used: Mapping[str, Line]) -> str:

@@ -27,7 +27,7 @@ CARRIERS = 2  # the pools that are named as carrying most of the gain
 
 def sentences(lines: Lines, base: Line) -> str:
     """Say where advice helps and where it does not."""
-    found = worths(lines, base)
+    found = _told(lines, worths(lines, base))
     real = [w for w in found if w.line.case.advice != TRUE]
     said = [_true_times(found), _listed(real)]
     still = best_without(lines, stopping=False)
@@ -37,6 +37,11 @@ def sentences(lines: Lines, base: Line) -> str:
     return " ".join(part for part in said if part)
 
 
+def _told(lines: Lines, found: Sequence[Worth]) -> list[Worth]:
+    """Leave out advice that changes nothing: what such a run gains is its policy's, not the advice's."""
+    return [w for w in found if (own := lines.get((w.line.case.policy, "none"))) is None or own.blocks != w.line.blocks]
+
+
 def _true_times(found: Sequence[Worth]) -> str:
     """What true run times gain at most: all that advice could."""
     oracles = [w for w in found if w.line.case.advice == TRUE]
@@ -44,7 +49,11 @@ def _true_times(found: Sequence[Worth]) -> str:
         return ""
     best = max(oracles, key=lambda w: w.gained_s.value)
     behind = [f"`{w.line.case.policy}`" for w in oracles if w.gained_s.value <= 0]
-    said = f"True run times gain {_seconds(best.gained_s)} over it at best ({title_of(best.line.case)})."
+    if best.gained_s.value > 0:
+        said = f"True run times gain {_seconds(best.gained_s)} over it at best ({title_of(best.line.case)})."
+    else:
+        lost = _seconds(_negative(best.gained_s))
+        return f"Even true run times gain nothing over it: {title_of(best.line.case)}, the nearest, is {lost} behind."
     if behind:
         said += f" {_and(behind)} {'are' if len(behind) > 1 else 'is'} behind it even with true run times."
     return said
@@ -67,7 +76,7 @@ def _listed(real: Sequence[Worth]) -> str:
 
 def _without_stopping(lines: Lines, still: Line) -> str:
     """The same where no running job may be stopped."""
-    found = [w for w in worths(lines, still) if not w.line.figures["preemptions"]]
+    found = [w for w in _told(lines, worths(lines, still)) if not w.line.figures["preemptions"]]
     better = [w for w in found if w.gained_s.above_zero and w.line.case.advice != TRUE]
     oracles = [w for w in found if w.line.case.advice == TRUE and w.gained_s.value > 0]
     said = f"Where no job may be stopped, the best without advice is {title_of(still.case)} ({seconds(still.figures['avg_jct_s'])} s)"
@@ -89,7 +98,7 @@ def _itself(lines: Lines) -> str:
         if advice in ("none", TRUE) or line.case.advice.startswith("column:") or own is None:
             continue
         if (lost := gained(own.blocks, line.blocks)).below_zero:
-            worse.append(f"`{policy}` with `{advice}` (by {_seconds(Interval(-lost.value, _minus(lost.high), _minus(lost.low)))})")  # fmt: skip
+            worse.append(f"`{policy}` with `{advice}` (by {_seconds(_negative(lost))})")  # fmt: skip
     return f"Worse than the same policy without advice: {_and(worse)}." if worse else ""
 
 
@@ -184,6 +193,10 @@ def _seconds(interval: Interval) -> str:
     if interval.low is None or interval.high is None:
         return f"{interval.value:,.0f} s"
     return f"{interval.value:,.0f} s ({interval.low:,.0f} to {interval.high:,.0f})"
+
+
+def _negative(interval: Interval) -> Interval:
+    return Interval(-interval.value, _minus(interval.high), _minus(interval.low))
 
 
 def _minus(value: float | None) -> float | None:
