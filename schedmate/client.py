@@ -46,6 +46,8 @@ from schedmate.services.ingest.models import (
     PoolView,
     ResendAnswer,
     ReservationAnswer,
+    ReservationList,
+    ReservationView,
     Why,
 )
 from schedmate.services.ingest.models import DeadLetterPage as _DeadLetterPage
@@ -294,6 +296,10 @@ class Client:
         """Ask that nodes be free for maintenance, those named or so many, times in Unix seconds; needs the scope operate."""
         body = {"nodes": list(nodes), "count": count, "start_at": start_at, "end_at": end_at, "why": why}
         return self._call(ReservationAnswer, "POST", f"/v1/pools/{_part(pool)}/reservations", json=body)
+
+    def reservations(self, pool: str = "default") -> list[ReservationView]:
+        """Return the reservations of a pool that have not ended, in the order of their beginnings."""
+        return self._call(ReservationList, "GET", f"/v1/pools/{_part(pool)}/reservations").reservations
 
     def withdraw_reservation(self, pool: str, reservation_id: str, why: str = "") -> ReservationAnswer:
         """Take a reservation back; needs the scope operate."""

@@ -1,4 +1,4 @@
-"""Commands about nodes and pools: nodes, drain, undrain, cordon, declare-dead, reserve, unreserve, top."""
+"""Commands about nodes and pools: nodes, drain, undrain, cordon, declare-dead, reserve, reservations, unreserve, top."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WhyOption = Annotated[str, typer.Option("--why", help="Goes into the pool's log 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (nodes, drain, undrain, cordon, reserve, unreserve, top):
+    for command in (nodes, drain, undrain, cordon, reserve, reservations, unreserve, top):
         app.command()(command)
     app.command(name="declare-dead")(declare_dead)
 
@@ -75,6 +75,25 @@ def reserve(
         rendering.print_json(answer)
     else:
         rendering.console().print(rendering.cell(f"reservation {answer.reservation_id} requested"))
+
+
+def reservations(
+    *, pool: Annotated[str, typer.Option(help="Pool of the nodes.")] = "default", json: Json = False
+) -> None:
+    """List the reservations of nodes that have not ended."""
+    with Client.from_environment() as client:
+        found = client.reservations(pool)
+    if json:
+        rendering.print_json(found)
+        return
+    for one in found:
+        times = " to ".join(
+            f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M}" for at in (one.start_at, one.end_at)
+        )
+        told = (
+            f"{one.reservation_id}  {times}  {', '.join(one.nodes)}  {'begun' if one.begun else 'to come'}  {one.why}"
+        )
+        rendering.console().print(rendering.cell(told.rstrip()))
 
 
 def unreserve(

@@ -13,14 +13,18 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from schedmate.infra.clock import Clock
-from schedmate.services.dispatcher.reasoning import answer
+from schedmate.services.dispatcher.reasoning import answer, reservations_of
 
 if TYPE_CHECKING:
     from schedmate.services.dispatcher.leader import PoolLeader
 
 
 class AnswerServer:
-    """Serves `GET /v1/why/{job_id}`: the fields of JobReasoned, or 404 when no pool led here has the job."""
+    """Serves what only the leader knows now.
+
+    `GET /v1/why/{job_id}`: the fields of JobReasoned, or 404 when no pool led here has the job. `GET /v1/reservations/{pool}`: the
+    reservations that have not ended, in the order of their beginnings, or 404 when the pool is not led here.
+    """
 
     def __init__(self, leaders: Mapping[str, PoolLeader], clock: Clock) -> None:
         self._leaders = leaders
@@ -53,6 +57,13 @@ class AnswerServer:
                     if found is not None:
                         return JSONResponse(found.model_dump(mode="json"))
             return JSONResponse({"detail": "no pool led here has this job"}, status_code=404)
+
+        @app.get("/v1/reservations/{pool}")
+        async def reservations(pool: str) -> JSONResponse:
+            leader = self._leaders.get(pool)
+            if leader is None or leader.state is None:
+                return JSONResponse({"detail": "the pool is not led here"}, status_code=404)
+            return JSONResponse(reservations_of(leader.state))
 
         return app
 

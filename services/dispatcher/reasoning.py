@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from schedmate.schemas.events import Event, JobReasoned, Unblocks
 from schedmate.schemas.ids import derived
@@ -96,3 +96,14 @@ def answer(state: PoolState, job_id: str, now: float) -> JobReasoned | None:
     if job.queue_key is not None:
         ahead = next((n for n, (queued, _) in enumerate(state.queue.in_order()) if queued == job_id), None)
     return reasoned(state, job, why(state, job, ahead=ahead), ahead, now)
+
+
+def reservations_of(state: PoolState) -> list[dict[str, Any]]:
+    """Return the reservations of a pool that have not ended, as JSON objects, in the order of their beginnings."""
+    return [
+        {
+            "reservation_id": one.id, "pool": state.pool, "nodes": list(one.nodes), "start_at": one.start, "end_at": one.end,
+            "requested_by": one.by, "why": one.why, "begun": one.start <= state.at,
+        }
+        for one in sorted(state.reservations.values(), key=lambda one: (one.start, one.id))
+    ]  # fmt: skip

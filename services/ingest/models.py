@@ -369,6 +369,25 @@ class ReservationRequest(BaseModel):
     why: str = Field(default="", max_length=1000, pattern=r"^[^\x00]*$")
 
 
+class ReservationView(Answer):
+    """A reservation that has not ended. Times in Unix seconds."""
+
+    reservation_id: str
+    pool: str
+    nodes: list[str]
+    start_at: float
+    end_at: float
+    requested_by: str
+    why: str = ""
+    begun: bool
+
+
+class ReservationList(Answer):
+    """The reservations of a pool that have not ended, in the order of their beginnings."""
+
+    reservations: list[ReservationView]
+
+
 class ReservationAnswer(Answer):
     """A reservation was asked for (or taken back); the pool's log decides."""
 

@@ -225,6 +225,9 @@ def test_operators_reserve_a_node_and_take_it_back(up: Up) -> None:
     made = up.json("reserve", "n1", "--to", end.isoformat(timespec="seconds"), "--why", "new disks")
     up.until(lambda: up.nodes()[0] == "reserved")
     assert "new disks" in up.client.nodes()[0].why
+    [listed] = up.json("reservations")
+    assert (listed["reservation_id"], listed["nodes"], listed["begun"]) == (made["reservation_id"], ["n1"], True)
+    assert "new disks" in up.run("reservations").stdout
     up.json("unreserve", made["reservation_id"])
     up.until(lambda: up.nodes()[0] == "up")
     now = datetime.now(UTC).timestamp()

@@ -307,6 +307,14 @@ async def test_why_is_answered_for_the_jobs_of_the_pools_led_here() -> None:
         assert told.reason == Reason.INSUFFICIENT_GPUS
         assert told.unblocks is not None
         assert told.unblocks.text == "would fit when job a ends"
+        p.step(i.ReservationMade("late", ("n1",), 0, START + 500, START + 600, "op", "disks"))
+        p.step(i.ReservationMade("early", ("n1",), 0, START, START + 100, "op", ""))
+        listed = (await client.get("/v1/reservations/default")).json()
+        assert [(one["reservation_id"], one["nodes"], one["begun"]) for one in listed] == [
+            ("early", ["n1"], True), ("late", ["n1"], False),
+        ]  # fmt: skip
+        for unled in ("starting", "elsewhere"):
+            assert (await client.get(f"/v1/reservations/{unled}")).status_code == 404
         missing = await client.get("/v1/why/nobody")
         assert (missing.status_code, missing.json()) == (404, {"detail": "no pool led here has this job"})
 

@@ -82,6 +82,7 @@ CALLS = [
     ("GET", "/v1/pools/default", {Scope.READ}),
     ("POST", "/v1/nodes/n1/drain", {Scope.OPERATE}),
     ("POST", "/v1/nodes/n1/declare-dead", {Scope.OPERATE}),
+    ("GET", "/v1/pools/default/reservations", {Scope.READ}),
     ("POST", "/v1/pools/default/reservations", {Scope.OPERATE}),
     ("POST", "/v1/pools/default/reservations/r1/withdraw", {Scope.OPERATE}),
     ("GET", "/v1/dead-letters", {Scope.OPERATE}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random  # noqa: TID251 - seeded shuffles
 from pathlib import Path
 from typing import Any
@@ -293,6 +294,37 @@ async def test_why_asks_the_leader_and_falls_back_on_what_was_recorded(
         assert asked[0].headers["traceparent"]
         if source == "leader":
             assert why["unblocks"]["waits_for_jobs"] == ["J"]
+
+
+RESERVED = {
+    "reservation_id": "r1", "pool": "default", "nodes": ["n1"], "start_at": FAR, "end_at": FAR + 100, "requested_by": "ann",
+    "why": "new disks", "begun": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (httpx.Response(200, json=[RESERVED]), 200),
+        (httpx.Response(200, json=[]), 200),
+        (httpx.Response(404), 503),
+        (httpx.Response(200, json={"reservations": []}), 503),
+        (httpx.Response(200, json=[{**RESERVED, "nodes": 5}]), 503),
+        (httpx.ConnectTimeout("late"), 503),
+    ],
+)
+async def test_reservations_are_those_that_the_leader_knows(
+    tmp_path: Path, answer: httpx.Response | Exception, status: int
+) -> None:
+    transport, asked = leader(answer)
+    async with ingesting(tmp_path) as under_test:
+        object.__setattr__(under_test.context, "leaders", Leaders(under_test.store, timeout_s=1, transport=transport))
+        await under_test.store.put("pool_leases", "default", {"holder": "d", "term": 1, "address": "127.0.0.1:8475"})
+        told = await under_test.http.get("/v1/pools/default/reservations")
+        assert told.status_code == status, told.text
+        assert str(asked[0].url) == "http://127.0.0.1:8475/v1/reservations/default"
+        if status == 200:
+            assert told.json() == {"reservations": json.loads(answer.content)}  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("address", [None, "", "evil/path:1", "user@host:80", "host:80/x?y="])

@@ -6,13 +6,14 @@ import re
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
+from pydantic import ValidationError
 
 from schedmate.services.ingest import commands, models
 from schedmate.services.ingest.access import Scope
 from schedmate.services.ingest.api import bodies
 from schedmate.services.ingest.api.context import Context, Ctx
 from schedmate.services.ingest.api.documentation import BODY, WHY_BODY, problems
-from schedmate.services.ingest.api.security import Anyone, operating
+from schedmate.services.ingest.api.security import Anyone, Reader, operating
 from schedmate.services.ingest.problems import FieldError, Kind, Problem, not_found
 from schedmate.services.ingest.read_model import NODE_VIEWS
 
@@ -25,6 +26,25 @@ _RESERVATION_BODY: Final[dict[str, Any]] = {
         "content": {bodies.JSON_TYPE: {"schema": {"$ref": "#/components/schemas/ReservationRequest"}}},
     }
 }
+
+
+@router.get(
+    "/v1/pools/{pool}/reservations",
+    operation_id="list_reservations",
+    summary="List the reservations of a pool",
+    responses=problems(Kind.NOT_FOUND),
+)
+async def list_reservations(pool: str, context: Ctx, principal: Reader) -> models.ReservationList:  # noqa: ARG001
+    """Return the reservations that have not ended, as the pool's leader knows them."""
+    if not _NAME.match(pool):
+        raise not_found("pool of this name")
+    told = await context.leaders.reservations(pool)
+    if told is None:
+        raise Problem(Kind.UNAVAILABLE, f"Pool {pool} has no leader that answers; try again in a moment.")
+    try:
+        return models.ReservationList.model_validate({"reservations": told})
+    except ValidationError as error:
+        raise Problem(Kind.UNAVAILABLE, f"The leader of pool {pool} answers what makes no sense.") from error
 
 
 @router.post(
