@@ -46,6 +46,8 @@ def hints_of(command: str, *, gpus: int = 1, nodes: int = 1) -> Hints:  # noqa: 
             continue
         if any(lex.counts("epoch", w) or w == "轮数" for w in words[-2:]):
             epochs = value
+        elif words[-1] in {"episodes", "episode"}:
+            weak = weak or value
         elif lex.counts("step", words[-1]) or (len(words) > 1 and lex.is_("step", words[-2])):
             steps = value
     return Hints(

@@ -117,9 +117,119 @@ def russian():
     g.cut(accept=near)
 
 
+# --- a second batch, written when what the first had shown was mended --------------------------------------------------------
+
+
+def column_bars():
+    g = Log("peft_table", "home_grown","python tune.py --num_steps 3000",phase="train",total_steps=3000)
+    g.w("Step | Training Loss | Grad Norm | Time/Step (s)")
+    for k in range(1,60):
+        n=k*25; g.w(f"{n:4d} | {2*math.exp(-k/30):13.4f} | {1.1:9.3f} | {g.jitter(.8):13.3f}"); g.t(step=n,steps_per_sec=1/.8,loss=round(2*math.exp(-k/30),4))
+        if k in (12,40): g.cut()
+    g.cut()
+
+
+def epoch_minutes():
+    g = Log("accel_epoch_avg", "home_grown","accelerate launch t.py --epochs 12",phase="train",total_epochs=12)
+    for e in range(1,8):
+        l=1.5*math.exp(-e/5); g.tick(300)
+        g.w(f"{g.at:%m/%d/%Y %H:%M:%S} - INFO - __main__ - [Epoch {e:02d}/12] avg_train_loss: {l:.4f} | val_acc: {.5+e/30:.3f} | elapsed: {e*300/60:.1f} min")
+        g.t(epoch=e,loss=round(l,4),fraction=e/12,eta_s=(12-e)*300)
+        near={"step":[e],"total_steps":[12],"steps_per_sec":[1/300],"phase":["eval"]}
+        if e in (3,5): g.cut(accept=near)
+    g.cut(accept=near)
+
+
+def residuals():
+    g = Log("ansys_iter", "home_grown","fluent 3ddp -t8 -i run.jou",phase="train",total_steps=1000)
+    g.w("  iter  continuity  x-velocity  y-velocity     time/iter")
+    for k in range(1,70):
+        g.w(f"{k:6d}  {1e-2*math.exp(-k/20):.4e}  {1e-3:.4e}  {1.1e-3:.4e}  {(1000-k)*2//3600}:{(1000-k)*2//60%60:02d}:{(1000-k)*2%60:02d} {1000-k:5d}")
+        g.t(step=k,steps_per_sec=.5)
+        near={"total_steps":[None],"fraction":[None],"phase":["inference"],"steps_per_sec":[None],"eta_s":[None]}
+        if k in (20,50): g.cut(accept=near)
+    g.cut(accept=near)
+
+
+def go_logfmt():
+    g = Log("go_style_kv", "home_grown","./trainer -config c.json -iterations 40000",phase="train",total_steps=40000)
+    for k in range(1,60):
+        n=k*100; g.tick(12)
+        g.w(f'time="{g.at:%Y-%m-%dT%H:%M:%SZ}" level=info msg="batch done" iteration={n} loss={2.2*math.exp(-k/40):.5f} duration=118ms queue=3')
+        g.t(step=n,steps_per_sec=100/12,loss=round(2.2*math.exp(-k/40),5))
+        if k in (15,45): g.cut()
+    g.cut()
+
+
+def japanese():
+    g = Log("japanese_bar", "home_grown","python gakushu.py",phase="train",total_epochs=30)
+    for ep in range(1,20):
+        l=.9*math.exp(-ep/12); g.w(f"エポック {ep}/30  損失: {l:.4f}  精度: {70+ep}%  経過時間: {ep*20}秒  残り時間: {(30-ep)*20}秒")
+        g.t(epoch=ep,loss=round(l,4),fraction=ep/30,eta_s=(30-ep)*20)
+        near={"step":[ep],"total_steps":[30],"steps_per_sec":[1/20]}
+        if ep in (6,13): g.cut(accept=near)
+    g.cut(accept=near)
+
+
+def postfix_bar():
+    g = Log("tqdm_desc_postfix", "home_grown","python x.py",phase="train",total_steps=2000)
+    for k in range(1,90):
+        n=k*10; l=3*math.exp(-k/50)
+        g.w(f"\rtrain: {n*100//2000:3d}%|{'#'*(n//100):<20}| {n}/2000 [{n//4//60:02d}:{n//4%60:02d}<{(2000-n)//4//60:02d}:{(2000-n)//4%60:02d},  4.0batch/s, ema_loss={l:.3f}, lr=1e-4]",end="")
+        g.t(step=n,steps_per_sec=4.0,loss=round(l,3))
+        if k in (30,60): g.cut()
+        if k==70:
+            g.w("")
+            for j in range(1,20): g.w(f"\rval:   {j*5:3d}%|{'#'*j:<20}| {j*5}/100 [00:{j:02d}<00:{20-j:02d},  5.0batch/s]",end="")
+            g.w("")
+    g.cut()
+
+
+def lattice():
+    g = Log("cmake_percent_solver", "home_grown","./lbm --tmax 250000",phase="train",total_steps=250000)
+    for k in range(1,50):
+        n=k*1000; g.w(f"[INFO ] t={n:>8d}/{250000} ({n/2500:5.1f}%) MLUPS={g.jitter(812):.1f} max|u|=0.0{k%9}1 wall={n/500:.1f}s")
+        g.t(step=n,steps_per_sec=500.)
+        near={"phase":["inference"]}
+        if k in (14,37): g.cut(accept=near)
+    g.cut(accept=near)
+
+
+def episodes():
+    g = Log("episodes_rl", "home_grown","python dqn.py --episodes 800",phase="train",total_steps=800)
+    for k in range(1,120):
+        g.tick(3); g.w(f"{g.at:%H:%M:%S} Episode {k} finished after {100+k} timesteps, return {20+k/3:.1f}, epsilon {1-k/800:.3f}")
+        g.t(step=k,steps_per_sec=1/3)
+        near={"epoch":[k],"total_epochs":[800]}
+        if k in (30,80): g.cut(accept=near)
+    g.cut(accept=near)
+
+
+def flat_json():
+    g = Log("json_flat_samples", "home_grown","python -m pre --global-batch-size 512 --train-samples 5120000",gpus=8,phase="train",total_steps=10000)
+    for k in range(1,50):
+        n=k*10; print_l=9*math.exp(-k/40)
+        g.w(json.dumps({"time":f"2025-03-04T09:{15+k//6:02d}:{k*10%60:02d}","step":n,"samples_seen":n*512,"train/loss":round(print_l,4),"throughput/tokens_per_sec":g.jitter(1.02e6),"time/step_sec":round(g.jitter(1.0),3)}))
+        g.t(step=n,steps_per_sec=1.0,loss=round(print_l,4))
+        near={"total_steps":[None],"fraction":[None],"eta_s":[None]}
+        if k in (12,33): g.cut(accept=near)
+    g.cut(accept=near)
+
+
+def portuguese():
+    g = Log("portuguese", "home_grown","python treinar.py",phase="train",total_epochs=25)
+    for ep in range(1,15):
+        l=.8*math.exp(-ep/9); g.tick(40); g.w(f"[{g.at:%d/%m/%Y %H:%M:%S}] Época {ep} de 25 concluída | perda de treino = {l:.4f} | perda de validação = {l*1.1:.4f}")
+        g.t(epoch=ep,loss=round(l,4),fraction=ep/25,eta_s=(25-ep)*40)
+        near={"step":[ep],"total_steps":[25],"steps_per_sec":[1/40],"phase":["eval"]}
+        if ep in (5,10): g.cut(accept=near)
+    g.cut(accept=near)
+
+
 def main():
     CASES.clear()
-    for make in (loguru, structlog, rich_handler, nek, rllib, spanish, nested_json, monte_carlo, russian): make()
+    for make in (loguru, structlog, rich_handler, nek, rllib, spanish, nested_json, monte_carlo, russian,
+                 column_bars, epoch_minutes, residuals, go_logfmt, japanese, postfix_bar, lattice, episodes, flat_json, portuguese): make()
     make_own.write("later", "PL")
 
 
