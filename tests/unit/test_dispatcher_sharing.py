@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 from schedmate.services.dispatcher.core import decisions as d
 from schedmate.services.dispatcher.core import inputs as i
+from schedmate.services.dispatcher.core.reasons import why
 from schedmate.services.dispatcher.core.sharing import JUMBO, MEDIUM, TINY, Profile, Tenancy, class_of, objection
 from tests.dispatching import PoolUnderTest, arrived, cluster, of_kind, report
 from tests.pool_invariants import check
@@ -207,6 +208,16 @@ def test_whoever_cannot_resume_or_is_large_is_not_profiled_and_keeps_out_of_the_
     p = lucid(3, 2, profiler_nodes=1, profiler_gpus_max=1)
     p.running("a", **{"resumable": True, **asks})
     assert all(node in ("n1", "n2") for node, _ in p.seats("a"))
+
+
+def test_whoever_waits_is_told_which_nodes_are_the_profilers():
+    p = lucid(2, 1, profiler_nodes=1)
+    for number in range(2):
+        p.step(arrived(f"short{number}", resumable=True), arrived(f"fixed{number}"))
+    found = why(p.state, p.state.jobs["short1"])
+    assert found.detail.endswith("the largest free is 0 on n2; it runs first in the profiler, on n2")
+    found = why(p.state, p.state.jobs["fixed1"])
+    assert found.detail.endswith("the largest free is 0 on n1; n2 is kept for the profiler")
 
 
 def test_a_job_that_no_node_of_the_profiler_could_hold_goes_past_it():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from schedmate.services.dispatcher.core.capacity import Group, suits
+from schedmate.services.dispatcher.core.capacity import Group
 from schedmate.services.dispatcher.core.placement import BestFit
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 
@@ -49,6 +49,8 @@ class Profiler:
 
     def __init__(self) -> None:
         self.nodes: frozenset[str] = frozenset()
+        self.others: frozenset[str] = frozenset()
+        self.changes = 0
         self._known: tuple[int, int] = (-1, -1)
 
     def refresh(self, state: PoolState) -> bool:
@@ -62,6 +64,8 @@ class Profiler:
         self._known = known
         names = list(dict.fromkeys(group.node for group in state.capacity.groups()))
         before, self.nodes = self.nodes, frozenset(names[max(1, len(names) - wanted) :] if wanted else [])
+        self.others = frozenset(names) - self.nodes if self.nodes else self.nodes
+        self.changes += before != self.nodes
         return before != self.nodes
 
 
@@ -69,21 +73,11 @@ class ProfilerFirst(BestFit):
     """Best fit, in the profiler for those that run there first, outside it for all others."""
 
     def avoids(self, state: PoolState, job: Job) -> frozenset[str]:
-        """Whoever is not profiled keeps out of the profiler, unless it could not be held outside even by an empty pool."""
-        return frozenset() if is_profiled(state, job) else state.profiler.nodes
+        """Whoever is profiled stays in the profiler and all others keep out, as long as an empty pool could hold them so."""
+        return state.profiler.others if is_profiled(state, job) else state.profiler.nodes
 
     def place(self, state: PoolState, job: Job, avoid: frozenset[str]) -> list[Group] | None:
         """Return one group a member, or None."""
-        if state.profiler.nodes and is_profiled(state, job):
-            large = [
-                group
-                for node in state.profiler.nodes - avoid
-                for group in state.capacity.groups_of(node)
-                if group.usable >= job.gpus and suits(group.gpu_class, job.gpu_type, job.gpu_memory_mib)
-            ]
-            if large:  # else it goes on as if it had been profiled
-                free = [(len(group.free), group.order) for group in large if len(group.free) >= job.gpus]
-                return [state.capacity.group(min(free)[1])] if free else None
         if job.nodes != 1:
             return super().place(state, job, avoid)
         best: tuple[int, int] | None = None

@@ -10,6 +10,7 @@ from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, JobState
 from schedmate.services.dispatcher.core.capacity import GpuClass, Group, suits
 from schedmate.services.dispatcher.core.fitting import AT_LIMIT, FITS, NEVER, RESERVED, avoided, could_hold_beside, fit
+from schedmate.services.dispatcher.core.profiling import is_profiled
 from schedmate.services.dispatcher.core.quota import borrowed, entitled, reclaimable
 from schedmate.services.dispatcher.core.reservations import closed_to, length_s
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
@@ -243,7 +244,7 @@ def _no_room(state: PoolState, job: Job, ahead: int | None, *, with_counterfactu
         detail += f"; it keeps away from {_some(failed)}, where it failed"
     kept = avoid - closed - failed
     if kept:
-        detail += f"; {_some(kept)} {'are' if len(kept) > 1 else 'is'} kept for inference"
+        detail += _kept(state, job, kept)
     if ahead:
         detail += f"; {ahead} earlier job{'s' if ahead != 1 else ''} wait{'s' if ahead == 1 else ''} too"
     if not with_counterfactual:
@@ -281,6 +282,13 @@ def _no_share(state: PoolState, job: Job, suitable: list[Group]) -> Why:
         f"needs {_request(state, job)}; {seen}",
         "starts when a GPU is free, or enough of one is given back",
     )
+
+
+def _kept(state: PoolState, job: Job, kept: frozenset[str]) -> str:
+    """Return what nodes the job keeps away from because they are for others."""
+    if is_profiled(state, job) and not kept & state.profiler.nodes:
+        return f"; it runs first in the profiler, on {_some(state.profiler.nodes)}"
+    return f"; {_some(kept)} {'are' if len(kept) > 1 else 'is'} kept for {'the profiler' if state.policy.packs else 'inference'}"
 
 
 def _some(nodes: frozenset[str]) -> str:

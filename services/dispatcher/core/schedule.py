@@ -34,20 +34,30 @@ def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
     if not (queue.changed or stops_others) and state.pass_epoch == state.capacity.epoch:
         return
     if state.policy.packs:
-        while _pass(state, emit, full) and not state.more:  # whoever was placed may be joined by those before it
-            pass
+        _refresh_profiler(state)
+        while True:
+            added = state.hosts.added
+            if not _pass(state, emit, full) or state.more:
+                return
+            # those before them in the queue may join whoever was placed, or have a node that the profiler has left
+            joinable = state.hosts.added != added and mode(state) != APATHETIC
+            if not (_refresh_profiler(state) or joinable):
+                return
     else:
         _pass(state, emit, full)
+
+
+def _refresh_profiler(state: PoolState) -> bool:
+    changed = state.profiler.refresh(state)
+    if changed:
+        state.blocked.clear()
+    return changed
 
 
 def _pass(state: PoolState, emit: Emit, full: Callable[[], bool]) -> bool:
     """Go through the queue once; tell whether anything was placed."""
     queue = state.queue
-    packing = APATHETIC
-    if state.policy.packs:
-        packing = mode(state)
-        if state.profiler.refresh(state):
-            state.blocked.clear()
+    packing = mode(state) if state.policy.packs else APATHETIC
     if state.pass_epoch != state.capacity.epoch:
         state.blocked.clear()
     heap = heads(state)
@@ -128,7 +138,7 @@ def _join(state: PoolState, job: Job, packing: str, passed_over: int, emit: Emit
     """Put the job beside another one, where there is one that it goes with (core/sharing.py)."""
     if at_limit(state, job):
         return False
-    host = host_for(state, job, avoided(state, job), packing)
+    host = host_for(state, job, avoided, packing)
     if host is None:
         return False
     nodes = state.nodes

@@ -10,6 +10,7 @@ tree learnt on one machine.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from schedmate.schemas.states import JobState
 from schedmate.services.dispatcher.core.advice import weighed_s
 from schedmate.services.dispatcher.core.capacity import GpuClass, suits
 from schedmate.services.dispatcher.core.profiling import is_profiled
+from schedmate.services.dispatcher.core.queue import Key, Kind
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 
 if TYPE_CHECKING:
@@ -36,6 +38,14 @@ APATHETIC, DEFAULT, EAGER = "apathetic", "default", "eager"
 """Nobody is packed; who does not fit alone is packed where both are light; whoever can be packed is."""
 CAPACITY: Final = {APATHETIC: 0, DEFAULT: 1, EAGER: 2}
 """What the classes of a pair may come to: Lucid sets its GPU sharing capacity by the load (section 3.3)."""
+
+
+_Group = tuple[int, int, int, int, GpuClass]
+"""Nodes, class, memory used and memory of a GPU in MiB, GPU class."""
+Avoided = Callable[["PoolState", "Job"], frozenset[str]]
+"""Tells the nodes that a job keeps away from."""
+_Entry = tuple[float, int, str]
+"""Expected GPU time (negative: the most first), order, job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,19 +146,25 @@ def parted(state: PoolState, job: Job) -> tuple[Job, str] | None:
     )
 
 
-def host_for(state: PoolState, job: Job, avoid: frozenset[str], packing: str) -> Job | None:
+def host_for(state: PoolState, job: Job, avoided: Avoided, packing: str) -> Job | None:
     """Return the job whose GPUs a waiting one may share now, when so eagerly is packed."""
     if job.nodes == 0 or state.milli_of(job) != WHOLE_MILLI or is_profiled(state, job):
         return None
-    return state.hosts.best_for(state, job, avoid, min(CAPACITY[packing], state.config.sharing_score_max))
+    return state.hosts.best_for(state, job, avoided, min(CAPACITY[packing], state.config.sharing_score_max))
 
 
 class Hosts:
-    """The jobs that run alone on their GPUs and may be joined, by what decides whether another one may."""
+    """The jobs that run alone on their GPUs and may be joined, by what decides whether another one may.
+
+    `added` counts how often there was one more; who found none to join finds none until then (or until the nodes change).
+    """
 
     def __init__(self) -> None:
-        self._groups: dict[int, dict[tuple[int, int, int, GpuClass], list[tuple[float, int, str]]]] = {}
-        self._seat: dict[str, tuple[int, tuple[int, int, int, GpuClass], tuple[float, int, str]]] = {}
+        self.added = 0
+        self._groups: dict[int, dict[_Group, list[_Entry]]] = {}
+        self._seat: dict[str, tuple[int, _Group, _Entry]] = {}
+        self._added: dict[int, int] = {}  # by GPUs
+        self._in_vain: dict[Kind, tuple[int, int, int, Key | None]] = {}
 
     def __contains__(self, job_id: object) -> bool:
         """Tell whether a job may be joined."""
@@ -166,10 +182,12 @@ class Hosts:
         gpu_class = state.nodes[member.node].gpus.get(member.gpus[0])
         if gpu_class is None:
             return
-        group = (class_of(profile, memory_mib), profile.memory_mib, memory_mib, gpu_class)
+        group = (job.nodes, class_of(profile, memory_mib), profile.memory_mib, memory_mib, gpu_class)
         entry = (-gpu_time_s(job, state), job.order, job.id)
         insort(self._groups.setdefault(job.gpus, {}).setdefault(group, []), entry)
         self._seat[job.id] = (job.gpus, group, entry)
+        self._added[job.gpus] = self._added.get(job.gpus, 0) + 1
+        self.added += 1
 
     def forget(self, job_id: str) -> None:
         """The job may not be joined any more."""
@@ -181,28 +199,52 @@ class Hosts:
             if not entries:
                 del self._groups[gpus][group]
 
-    def best_for(self, state: PoolState, job: Job, avoid: frozenset[str], score_max: int) -> Job | None:
+    def best_for(self, state: PoolState, job: Job, avoided: Avoided, score_max: int) -> Job | None:
         """Return the job to join: the least class first, then the one expected to need most GPU time, then the first."""
-        if job.profile is None:
+        profile, kind = profile_of(job), job.queue_kind
+        if profile is None or kind is None:
             return None
-        side = tenancy(job, state)
+        nodes_as_of = state.capacity.topology_epoch + state.profiler.changes
+        looked = (self._added.get(job.gpus, 0), nodes_as_of, score_max, job.queue_key)
+        if self._in_vain.get(kind) == looked and not state.reservations:
+            return None
+        avoid = avoided(state, job)
         best: tuple[int, float, int, str] | None = None
-        for (score, _, memory_mib, gpu_class), entries in self._groups.get(job.gpus, {}).items():
-            if (best is not None and score > best[0]) or not suits(gpu_class, job.gpu_type, job.gpu_memory_mib):
+        time_s = gpu_time_s(job, state)
+        scores: dict[int, int] = {}  # by the memory of a GPU: the job's class on it
+        for (nodes, score, used_mib, memory_mib, gpu_class), entries in self._groups.get(job.gpus, {}).items():
+            mine = scores.get(memory_mib)
+            if mine is None:
+                mine = scores[memory_mib] = class_of(profile, memory_mib)
+            if score + mine > score_max or used_mib + profile.memory_mib > memory_mib or nodes != job.nodes:
                 continue
-            for time_s, order, job_id in entries:
-                host = state.jobs[job_id]
-                several = state.config.packs_several_nodes
-                if (
-                    objection(side, tenancy(host, state), memory_mib, score_max=score_max, several_nodes=several)
-                    is not None
-                ):
-                    break  # those behind it are expected to be gone sooner still
-                if all(member.node not in avoid and state.nodes[member.node].schedulable for member in host.members):
-                    rank = (score, time_s, order, job_id)
-                    best = rank if best is None else min(best, rank)
-                    break
-        return state.jobs[best[3]] if best is not None else None
+            if time_s > -LONGER_MAX * entries[0][0] or (best is not None and score > best[0]):
+                continue
+            if suits(gpu_class, job.gpu_type, job.gpu_memory_mib):
+                found = next(
+                    (e for e in entries if time_s <= -LONGER_MAX * e[0] and _may_go_to(state, e[2], avoid)), None
+                )
+                if found is not None and (best is None or (score, *found) < best):
+                    best = (score, *found)
+        if best is None:
+            self._in_vain[kind] = looked
+            return None
+        host = state.jobs[best[3]]
+        several = state.config.packs_several_nodes
+        why = objection(
+            tenancy(job, state),
+            tenancy(host, state),
+            memory_of(state, host),
+            score_max=score_max,
+            several_nodes=several,
+        )
+        assert why is None, f"{job.id} was to join {host.id}, but {why}"
+        return host
+
+
+def _may_go_to(state: PoolState, job_id: str, avoid: frozenset[str]) -> bool:
+    members = state.jobs[job_id].members
+    return all(member.node not in avoid and state.nodes[member.node].schedulable for member in members)
 
 
 def _gpus_waiting(state: PoolState) -> int:
