@@ -58,7 +58,7 @@ def metrics(pool: Pool = "default", *, log: Log = None, config: Config = None, j
         return
     table = Table("figure", "value", box=None)
     for name in _SHOWN:
-        table.add_row(name, "-" if figures[name] is None else f"{figures[name]:,.4g}")
+        table.add_row(name, _shown(figures[name]))
     for state, count in figures["ended"].items():
         table.add_row(f"ended {state}", f"{count:,}")
     for size, row in figures["jwtd"].items():
@@ -68,6 +68,12 @@ def metrics(pool: Pool = "default", *, log: Log = None, config: Config = None, j
                 " / ".join(f"{row[p]:,.1f}" for p in ("p50_s", "p90_s", "p99_s")),
             )
     rendering.console().print(table)
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3f}"  # noqa: PLR2004 - seconds and shares
 
 
 def replay_file(path: Path, *, json: bool) -> int:

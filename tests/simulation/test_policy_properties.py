@@ -82,6 +82,7 @@ def worlds(draw: st.DrawFn) -> World:
         inference_zone=draw(st.sampled_from(["", "", "r1", "n0,s1"])),
         placer=draw(st.sampled_from(["", "", "freest"])),
         ageing_s=draw(st.sampled_from([0.0, 0.0, 500.0])),
+        wait_max_s=draw(st.sampled_from([0.0, 0.0, 800.0])),
         advice_wait_max_s=draw(st.sampled_from([1000.0, 1e6])),
         infrastructure=Budget(cap=draw(st.sampled_from([1, 10_000])), base_s=1.0, cap_s=60.0, free=1),
     )

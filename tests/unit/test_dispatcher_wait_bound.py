@@ -64,3 +64,21 @@ def test_a_job_that_is_said_to_be_endless_is_not_passed_for_ever(policy: str):
     told = [10.0, 1e9, *([1.0] * 400)]
     outcome = simulate(jobs, uniform(1, 2), policy, told, 1.0)
     assert outcome.wait_s[1] <= BOUND_S + 20.0
+
+
+UNADVISED = sorted(name for name, policy in policies().items() if not policy().uses_estimates)
+
+
+@pytest.mark.parametrize("policy", UNADVISED)
+def test_a_pool_may_bound_the_wait_of_whoever_is_passed_over_under_any_policy(policy: str):
+    """Small jobs keep every node in part used: a job of two whole nodes waits for the end of their stream, or for the bound."""
+    jobs = [TraceJob(f"fills{n}", 0, 4, 30 + 20 * n) for n in range(2)] + [TraceJob("wide", 1, 8, 50)]
+    jobs += [TraceJob(f"small{n}", 2 + 15 * n, 2, 40) for n in range(200)]
+
+    def wait(**bound: float) -> float:
+        config = PoolConfig(**bound)
+        return Simulation(jobs, uniform(2, 4), policy, config=config, costs=Costs(0.0, 0.0)).run().wait_s[2]
+
+    assert wait(wait_max_s=BOUND_S) <= BOUND_S + 180.0  # what runs by then, and rounds
+    if not policies()[policy]().head_blocks and policies()[policy]().rounds_s is None:
+        assert wait() > 2000.0, "nobody bounds it"

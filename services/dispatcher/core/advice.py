@@ -17,9 +17,12 @@ twice as long again (as backfilling corrects predictions that have expired: Tsaf
 what does not fit beside it waits, and nobody takes its GPUs for the order's sake any more. So it starts when those that were overdue
 before it, and those that run by then, have ended: advice delays nobody by more than W on top of that.
 
+The same bound around any policy, advised or not, is the pool's `wait_max_s` (0, the default: none), for whoever is passed over by others
+or behind them for their size. Under a policy of rounds such a job goes first in every round, but its placement may still fail there.
+
 A pool whose `advice` is "shadow" scores what is said (core/trust.py) and acts on none of it: w counts as 0. "off" does not even score it.
 A pool whose `advice` is "raw" takes the estimate as it is, as an order key and nothing else (research: true run times, a column of a
-trace; it may be negative): no clamp, no trust, no doubling, no bound.
+trace; it may be negative): no clamp, no trust, no doubling, no bound but `wait_max_s`.
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ class PoolConfig:
     user_backoff_cap_s: float = 60.0
     advice: str = "weighed"  # "shadow": scored without acting; "off": neither; "raw": taken as it is (core/advice.py)
     advice_ratio_max: float = 10_000.0  # no estimate counts for more than so many times more, or less, than none
+    wait_max_s: float = 0.0  # whoever has waited so long goes first under any policy; 0: advice alone is bounded so
     advice_wait_max_s: float = 14 * 86_400.0  # whoever has waited so long goes first, whatever advice says
     gpu_sharing: bool = False  # may a job hold a part of a GPU? Without, one that asks for a part gets a whole one
     placer: str = ""  # the name of a placer (core/placement.py) that stands in for the policy's own

@@ -24,11 +24,11 @@ def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
     """Place what can be placed. `full` tells when the entry has reached its bound; the rest follows in the next one."""
     if state.config.ageing_s:
         state.ageing.raise_due(state)
+    if state.oldest:
+        state.promote_overdue()
     if state.policy.rounds_s is not None:
         decide_round(state, emit, _place)
         return
-    if state.oldest:
-        state.promote_overdue()
     queue = state.queue
     stops_others = state.config.preemption or bool(state.config.tenant_quota)
     if not (queue.changed or stops_others) and state.pass_epoch == state.capacity.epoch:

@@ -121,8 +121,10 @@ class PoolState:
         self.placer: Placer = PLACERS.get(config.placer, policy.placer)
         self.acts_on_advice = config.advice not in WITHHELD
         """Does what is said of jobs move them? Else it is scored only (`shadow`), or not even that (`off`)."""
-        self.bounds_wait = policy.uses_estimates and config.advice != "raw"
-        """Does the pool bound how long a job may wait because of advice?"""
+        by_advice = policy.uses_estimates and config.advice != "raw"
+        self.wait_max_s = min(config.advice_wait_max_s if by_advice else inf, config.wait_max_s or inf)
+        """How long a job may wait because of advice, or for others that the policy puts first; whoever has waited so long goes first."""
+        self.bounds_wait = self.wait_max_s < inf
         self.limits_tenants = bool(config.tenant_gpus or config.tenant_quota) or config.tenant_gpus_max is not None
         """May a tenant be at a limit, or its quota be used up?"""
 
@@ -211,16 +213,16 @@ class PoolState:
             self.hosts.note(job, self)
 
     def overdue(self, job: Job) -> bool:
-        """Has the job waited so long that advice moves it no more (core/advice.py)?"""
-        return self.bounds_wait and self.at - job.since + job.waited_s >= self.config.advice_wait_max_s
+        """Has the job waited so long that it goes first (core/advice.py)?"""
+        return self.bounds_wait and self.at - job.since + job.waited_s >= self.wait_max_s
 
     def waited_enough(self, job: Job) -> bool:
         """Did the running job wait for so long that nobody takes its GPUs for the order's sake?"""
-        return self.bounds_wait and job.waited_s >= self.config.advice_wait_max_s
+        return self.bounds_wait and job.waited_s >= self.wait_max_s
 
     def promote_overdue(self) -> None:
         """Whoever has waited for too long goes first."""
-        while self.oldest and self.at - self.oldest[0][0] >= self.config.advice_wait_max_s:
+        while self.oldest and self.at - self.oldest[0][0] >= self.wait_max_s:
             since, _, job_id = heappop(self.oldest)
             job = self.jobs.get(job_id)
             waits = job is not None and job.queue_key is not None and job.queue_key[1] != -inf
@@ -351,6 +353,8 @@ class PoolState:
         """Whoever has had more than its level gives stands in the next one."""
         while (at := self.next_crossing()) is not None and at < self.at:
             job = self.jobs[heappop(self.crossings)[1]]
+            if self.rank_of[job.id][1] == -inf:
+                continue  # it has waited enough: it stays where it stands
             crossed = (job.served_s + at - job.since) * job.gpus_total
             gpu_s = max((job.served_s + self.at - job.since) * job.gpus_total, crossed * _BEYOND)
             self._rank_with(job, gpu_s)
