@@ -14,6 +14,7 @@ from schedmate.services.dispatcher.core.policy import policy_named
 from schedmate.services.dispatcher.core.sharing import JUMBO, MEDIUM, TINY, Profile, class_of
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import recover, step
+from schedmate.simulator.advice import advisor
 from schedmate.simulator.cluster import uniform
 from schedmate.simulator.engine import Costs, Simulation, simulated
 from schedmate.simulator.residents import TABLE, Residents, drawn, speed_beside
@@ -92,6 +93,18 @@ def test_a_run_says_what_was_profiled_and_packed():
     assert one["packing"]["profiles_seed"] == 2
     assert one["profiling"]["jobs"] == 12
     assert "packing" not in run_one(trace, uniform(3, 1), Setting("fifo", "none"))
+
+
+def test_who_has_ended_is_joined_by_nobody_when_the_trust_in_advice_changes_with_its_end():
+    """The end of a job changes the trust, and that the ranks of all others; the one that has just ended must not come back by that."""
+    jobs = jobs_of(*((n * 40, 1, 200 + (n * 7919) % 3000) for n in range(250)))
+    trace = Trace("made", "csv", jobs)
+    made = Simulation(
+        jobs, uniform(4, 2), "lucid", advisor("noisy:0.3", trace, 1, one_pool=True), residents=Residents(drawn(250, 1))
+    )
+    outcome = made.run()
+    assert all(end is not None for end in outcome.end_s)
+    assert any(known.weight > 0 for pool in made._pools.values() for known in pool.state.trust.values())
 
 
 @settings(max_examples=30, deadline=None)

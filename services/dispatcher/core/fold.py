@@ -253,6 +253,8 @@ def _profile(state: PoolState, value: ProfileArrived) -> None:
     job.profile = profile
     if state.policy.packs:
         state.place_anew(job)
+        if job.state in (JobState.ASSIGNED, JobState.RUNNING):
+            state.hosts.note(job, state)
         state.queue.changed = True  # it may be joined now
         state.touch(job)
 

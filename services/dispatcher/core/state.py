@@ -209,7 +209,7 @@ class PoolState:
             self.enqueue(job)
         elif job.id in self.held_keys:
             self.hold(job)
-        if self.policy.packs and job.state in _RUNS:
+        if job.id in self.hosts:
             self.hosts.note(job, self)
 
     def overdue(self, job: Job) -> bool:
