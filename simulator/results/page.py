@@ -59,11 +59,12 @@ def _findings(used: Mapping[str, Line]) -> Iterator[str]:
         base = best_without(lines)
         if base is None:
             continue
+        missing = sum(case.ground == ground.name and case.key not in used for case in cases())
         fifo, best = lines.get(("fifo", "none")), base.figures["avg_jct_s"]
         said = f"**{ground.title[0].upper()}{ground.title[1:]}.** The best policy without advice is {title_of(base.case)}: {seconds(best)} s on average"
         if fifo is not None and fifo is not base:
             said += f", {100 * (1 - best / fifo.figures['avg_jct_s']):.0f} % less than first in, first out ({seconds(fifo.figures['avg_jct_s'])} s), with no estimate at all"
-        yield f"{said}. {_others(lines, base)}{sentences(lines, base)}\n"
+        yield f"{said}. {_others(lines, base)}{sentences(lines, base, missing)}\n"
 
 
 def _others(lines: Mapping[tuple[str, str], Line], base: Line) -> str:

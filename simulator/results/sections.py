@@ -25,11 +25,11 @@ TRUE = "oracle"
 CARRIERS = 2  # the pools that are named as carrying most of the gain
 
 
-def sentences(lines: Lines, base: Line) -> str:
-    """Say where advice helps and where it does not."""
+def sentences(lines: Lines, base: Line, missing: int = 0) -> str:
+    """Say where advice helps and where it does not; `missing`: runs of this ground that are not finished."""
     found = _told(lines, worths(lines, base))
     real = [w for w in found if w.line.case.advice != TRUE]
-    said = [_true_times(found), _listed(real)]
+    said = [_true_times(found), _listed(real, missing)]
     still = best_without(lines, stopping=False)
     if still is not None and still is not base:
         said.append(_without_stopping(lines, still))
@@ -59,19 +59,20 @@ def _true_times(found: Sequence[Worth]) -> str:
     return said
 
 
-def _listed(real: Sequence[Worth]) -> str:
+def _listed(real: Sequence[Worth], missing: int) -> str:
+    so_far = f" (so far: {missing} runs of this ground are not finished)" if missing else ""
     better = [w for w in real if w.gained_s.above_zero]
     if not real:
         return ""
     if not better:
         likely = [w for w in real if w.gained_s.value > 0 and not w.gained_s.above_zero]
-        said = "**Advice does not help here**: no source but the true run times gains over the best policy without advice beyond chance"
+        said = f"**Advice does not help here**{so_far}: no source but the true run times gains over the best policy without advice beyond chance"
         if likely:
             best = max(likely, key=lambda w: w.gained_s.value)
             said += f" (the nearest: {title_of(best.line.case)}, {_seconds(best.gained_s)})"
         return said + "."
     listed = _and([f"{title_of(w.line.case)} {_seconds(w.gained_s)}" for w in sorted(better, key=lambda w: -w.gained_s.value)])  # fmt: skip
-    return f"Advice gains over it beyond chance: {listed}; no other source does."
+    return f"Advice gains over it beyond chance{so_far}: {listed}; no other source does."
 
 
 def _without_stopping(lines: Lines, still: Line) -> str:
