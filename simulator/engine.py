@@ -269,6 +269,6 @@ class Simulation(Running):
             if rest or not pool.uniform:
                 gpus, nodes = job.gpus, 0
         return JobArrived(
-            job.id, job.tenant, job.tenant, 1, gpus, nodes, "|".join(job.gpu_types) or None, 0, None, 0,
-            job.submit_s, "", None, resumable=True, gpu_milli=job.share_milli, inference=job.inference,
+            job.id, job.tenant, job.tenant, job.priority, gpus, nodes, "|".join(job.gpu_types) or None, 0, None, 0,
+            job.submit_s, "", None, resumable=job.resumable, gpu_milli=job.share_milli, inference=job.inference,
         )  # fmt: skip

@@ -39,7 +39,7 @@ class Costs:
     """What the end of a run costs that was stopped for another job or lost with its node.
 
     A restart of `restart_s`, of `restart_large_s` above 8 GPUs, and the work since the last checkpoint, one every `checkpoint_s` of the run
-    (0: none is lost).
+    (0: none is lost); all of it where the job cannot resume.
     """
 
     restart_s: float = RESTART_S

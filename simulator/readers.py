@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from schedmate.schemas.job import PRIORITY_RANK, PriorityClass
 from schedmate.simulator.pai import TABLES, rows_of_table, table_of, tasks_reader
 from schedmate.simulator.pollux import POLLUX_SETTINGS, pollux_jobs
 from schedmate.simulator.recorded import read_log, recording_of
@@ -156,17 +157,24 @@ def _philly(row: Row) -> tuple[TraceJob, None]:
 
 
 def _documented(row: Row) -> tuple[TraceJob, None]:
-    """The documented CSV: `job_id,submit_s,num_gpus,duration_s`, and where given `pool`, `tenant`, `submit_local`, `gpu_milli`, `gpu_type`, `kind`."""
+    """The documented CSV: `job_id,submit_s,num_gpus,duration_s`, and where given `pool`, `tenant`, `submit_local`, `gpu_milli`, `gpu_type`, `kind`, `priority`, `resumable`."""
     given = row.values
     pool = given.get("pool") or given.get("vc") or "default"
     if given.get("kind", "") not in ("", "training", "inference"):
         raise row.wrong("kind", "it must be training or inference")
+    classes = {one.value: rank for one, rank in PRIORITY_RANK.items()}
+    priority = given.get("priority") or PriorityClass.NORMAL.value
+    if priority not in classes:
+        raise row.wrong("priority", f"it must be {', '.join(classes)}")
+    if given.get("resumable", "") not in ("", "yes", "no"):
+        raise row.wrong("resumable", "it must be yes or no")
     return TraceJob(
         row.text("job_id"), row.number("submit_s"), row.count("num_gpus", 1), row.number("duration_s"),
         pool=pool, tenant=given.get("tenant") or pool,
         local=row.moment("submit_local").strftime("%Y-%m-%d %H:%M:%S") if given.get("submit_local") else None,
         gpu_milli=row.count("gpu_milli", 1) if given.get("gpu_milli") else 1000,
         gpu_types=tuple(t for t in given.get("gpu_type", "").split("|") if t), inference=given.get("kind") == "inference",
+        priority=classes[priority], resumable=given.get("resumable") != "no",
     ), None  # fmt: skip
 
 

@@ -209,8 +209,12 @@ class Running:
         job, costs = self._jobs[number], self._costs
         if job.pace is not None:
             return self._charge_paced(number, job.pace, ran_s)
-        lost = ran_s % costs.checkpoint_s if costs.checkpoint_s > 0 else 0.0
-        self._left[number] += lost - ran_s + costs.restart(job.gpus)
+        if job.resumable:
+            lost = ran_s % costs.checkpoint_s if costs.checkpoint_s > 0 else 0.0
+            self._left[number] += lost - ran_s + costs.restart(job.gpus)
+        else:  # it begins anew; of what this attempt ran, a restart before it has been charged already
+            lost = max(ran_s - (self._left[number] - job.duration_s), 0.0)
+            self._left[number] = job.duration_s + costs.restart(job.gpus)
         charged = (lost + costs.restart(job.gpus)) * job.gpus
         self.outcome.lost_gpu_s += charged
         return charged

@@ -8,6 +8,7 @@ from datetime import datetime
 from math import inf
 from typing import Any, Protocol
 
+from schedmate.schemas.job import PRIORITY_RANK, PriorityClass
 from schedmate.services.dispatcher.core.inputs import Input
 
 
@@ -47,6 +48,8 @@ class TraceJob:
     gpu_milli: int = 1000
     gpu_types: tuple[str, ...] = ()
     inference: bool = False
+    priority: int = PRIORITY_RANK[PriorityClass.NORMAL]
+    resumable: bool = True  # it goes on where it was when it is started again; otherwise it begins anew
     pace: Pace | None = None  # where the run time follows the placement
     asks: tuple[Input, ...] = ()  # out of a pool's log: what the pool was told of it as it arrived, taken as it is
 

@@ -102,6 +102,15 @@ def test_srtf_stops_nobody_in_vain():
     assert (outcome.preemptions, outcome.start_s[2]) == (1, 15)
 
 
+def test_a_higher_class_takes_the_gpus_of_a_lower_one_where_the_pool_says_so():
+    jobs = (TraceJob("low", 0, 8, 100, priority=0), TraceJob("high", 10, 4, 20, priority=2))
+    trace = Trace("made", "csv", jobs)
+    plain = Simulation(trace.jobs, uniform(1, 8), "fifo").run()
+    assert (plain.start_s, plain.preemptions) == ([0, 100], 0)
+    taken = Simulation(trace.jobs, uniform(1, 8), "fifo", config=PoolConfig(preemption=True)).run()
+    assert (taken.start_s, taken.end_s, taken.preemptions) == ([0, 10], [30 + 90 + 40, 30], 1)
+
+
 def test_tiresias_decides_in_rounds_and_puts_behind_who_has_had_its_share():
     trace = trace_of((0, 8, 10_000), (30, 8, 100))
     outcome = simulate(trace, uniform(1, 8), "tiresias")

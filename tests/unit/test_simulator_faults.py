@@ -53,6 +53,15 @@ def test_work_since_the_last_checkpoint_is_done_again():
     assert outcome.lost_gpu_s == (20 + 60) * 16
 
 
+def test_a_job_that_cannot_resume_begins_anew_and_all_that_it_did_is_lost():
+    jobs = [TraceJob("j0", 0, 8, 100, resumable=False)]
+    outcome = simulate(jobs, uniform(1, 8), failing(("n0", 50, 60), ("n0", 160, 170)))
+    assert outcome.end_s == [170 + 40 + 100]
+    assert (
+        outcome.lost_gpu_s == (50 + 40 + 60 + 40) * 8
+    )  # in its second run it had restarted for 40 s and worked for 60 s
+
+
 def test_the_rest_of_a_gang_ends_with_its_lost_member_and_its_gpus_are_free_at_once():
     outcome = simulate(jobs_of((0, 16, 100), (10, 8, 5)), uniform(2, 8), failing(("n1", 50, inf)))
     assert outcome.start_s == [0, 50]

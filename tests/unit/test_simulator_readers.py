@@ -153,6 +153,8 @@ BAD = [
     (SACCT + "7|u|a|g|2024-13-01T00:00:05|2024-01-01T00:02:06|2024-01-01T00:03:06|COMPLETED|gres/gpu=2\n", r"line 2: Submit is '2024-13-01T00:00:05', not a date"),
     ("job_id,submit_s,num_gpus,duration_s\n", r"has no GPU job"),
     ("", r"is empty"),
+    ("job_id,submit_s,num_gpus,duration_s,priority\na,0,1,5,huge\n", r"line 2: priority is 'huge', it must be low, normal, high, urgent"),
+    ("job_id,submit_s,num_gpus,duration_s,resumable\na,0,1,5,1\n", r"line 2: resumable is '1', it must be yes or no"),
     ("vc,node num\na,3\n", r"no job trace of a known kind \(columns: vc, node num\)"),
     ("[{}]", r"job 1: it has no 'attempts'"),
     ('[{"jobid": 1, "vc": "v", "submitted_time": "x", "attempts": [{"start_time": "y", "end_time": "z", "detail": [{"gpus": ["g"]}]}]}]', r"job 1: Invalid isoformat"),
@@ -167,6 +169,12 @@ BAD = [
 def test_what_cannot_be_read_is_said_with_its_place(tmp_path: Path, text: str, said: str):
     with pytest.raises(TraceError, match=said):
         read_trace(written(tmp_path, text))
+
+
+def test_our_own_format_tells_classes_and_who_can_resume(tmp_path: Path):
+    text = "job_id,submit_s,num_gpus,duration_s,priority,resumable\na,0,1,5,urgent,no\nb,0,1,5,,\nc,0,1,5,low,yes\n"
+    told = [(j.priority, j.resumable) for j in read_trace(written(tmp_path, text)).jobs]
+    assert told == [(3, False), (1, True), (0, True)]
 
 
 def test_a_window_takes_the_start_and_leaves_the_end(tmp_path: Path):
