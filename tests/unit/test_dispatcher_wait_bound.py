@@ -82,3 +82,10 @@ def test_a_pool_may_bound_the_wait_of_whoever_is_passed_over_under_any_policy(po
     assert wait(wait_max_s=BOUND_S) <= BOUND_S + 180.0  # what runs by then, and rounds
     if not policies()[policy]().head_blocks and policies()[policy]().rounds_s is None:
         assert wait() > 2000.0, "nobody bounds it"
+
+
+def test_estimates_as_far_apart_as_numbers_are_break_nothing():
+    """Their ratio is no number any more: what is told of a job is never what the core breaks on."""
+    jobs = [TraceJob(f"j{n}", n, 2, (10, 1000)[n % 2]) for n in range(6)]
+    told = [5e-324, 1.7e308, 1.7e308, 5e-324, 2e-308, 1e308]
+    assert None not in simulate(jobs, uniform(1, 2), "sjf", told, None).end_s

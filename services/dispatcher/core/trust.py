@@ -74,7 +74,7 @@ class Pair:
     @property
     def spread(self) -> float:
         """How far apart the two estimates are: |ln e - ln e'|."""
-        return abs(log(self.first_s / self.second_s)) if self.first_s and self.second_s else 0.0
+        return abs(log(self.first_s) - log(self.second_s)) if self.first_s and self.second_s else 0.0
 
     def verdict(self, shorter: str) -> int:
         """Return 1 where the source put the shorter one first, -1 where it did not, 0 where it said the same of both."""
