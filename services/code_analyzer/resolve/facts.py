@@ -98,6 +98,8 @@ class Facts:
     world: int | None = None
     mentions: list[tuple[str, Place]] = field(default_factory=list)
     _by_meaning: dict[str, list[Setting]] | None = None
+    _named: int = -1
+    _names: frozenset[str] = frozenset()
 
     def add(self, path: str, value: V, rank: int, *, certain: bool = True, inside: str = "") -> None:
         """Keep a named value."""
@@ -149,9 +151,12 @@ class Facts:
 
     def calls(self, pattern: str, *, certain: bool = False) -> Iterator[Call]:
         """Yield the calls whose name matches."""
+        if len(self.events) != self._named:  # calls are many, their names few
+            self._named, self._names = len(self.events), frozenset(call.name for call in self.events)
         wanted = re.compile(pattern)
-        for call in self.events:
-            if (call.certain or not certain) and wanted.search(call.name):
+        matching = {name for name in self._names if wanted.search(name)}
+        for call in self.events if matching else ():
+            if call.name in matching and (call.certain or not certain):
                 yield call
 
     def call(self, pattern: str) -> Call | None:
