@@ -1,6 +1,7 @@
 """The learned model: gradient-boosted trees over rows of features, refit from scratch on the newest ended jobs.
 
-Three models of the logarithm of the run time: its 10 % and 90 % quantile (pinball loss) and its mean (squared error). Histogram boosting of scikit-learn: deterministic, one thread, its wheel needs no system
+Models of the logarithm of the run time: its 10 % and 90 % quantile (pinball loss) and its mean (squared error), the latter twice, with and
+without the jobs that still run, and averaged: with them it is late to see that short jobs have come, without them that long ones have. Histogram boosting of scikit-learn: deterministic, one thread, its wheel needs no system
 library. Newer jobs weigh more (a half-life counted in jobs). Jobs that still run are evidence, too: each is taken with its conditional
 quantiles beyond its age, by the model before (redistribution of a censored observation to the right: Efron 1967; for quantile
 regression, Portnoy 2003, J. Amer. Stat. Assoc. 98).
@@ -51,7 +52,7 @@ class Sample:
 class Model:
     """A fitted model; immutable."""
 
-    def __init__(self, models: tuple[Any, Any, Any], columns: Places, bins: Bins, flat: FlatTrees | None) -> None:
+    def __init__(self, models: Sequence[Any], columns: Places, bins: Bins, flat: FlatTrees | None) -> None:
         self._models, self._columns, self._bins, self._flat = models, columns, bins, flat
 
     def predict(self, rows: Sequence[Sequence[float]]) -> Numbers:
@@ -62,6 +63,7 @@ class Model:
         else:
             numbers = self._bins.numbers(taken)
             told = np.column_stack([model.predict(numbers) for model in self._models])
+        told = np.column_stack([told[:, 0], told[:, 2:].mean(axis=1), told[:, 1]])
         told.sort(axis=1)
         return told
 
@@ -79,6 +81,7 @@ def fit(sample: Sample, before: Model | None = None) -> Model | None:
     columns = np.flatnonzero((least < most) | (known.any(axis=0) & ~known.all(axis=0)))
     if not len(columns):
         return None
+    ended = len(rows)
     if before is not None and len(sample.running_rows):
         more, more_logs = _redistributed(sample, before)
         rows, logs = np.vstack([rows, more]), np.append(logs, more_logs)
@@ -87,11 +90,14 @@ def fit(sample: Sample, before: Model | None = None) -> Model | None:
     bins = Bins(taken)
     numbers = bins.numbers(taken)
     with _threads().limit(limits=1):
-        models = (
+        models = [
             _trees("quantile", LOW).fit(numbers, logs, sample_weight=weights),
-            _trees("squared_error", None).fit(numbers, logs, sample_weight=weights),
             _trees("quantile", HIGH).fit(numbers, logs, sample_weight=weights),
-        )
+            _trees("squared_error", None).fit(numbers, logs, sample_weight=weights),
+        ]
+        if ended < len(logs):
+            plain = _trees("squared_error", None)
+            models.append(plain.fit(numbers[:ended], logs[:ended], sample_weight=weights[:ended]))
         flat = FlatTrees.of(models, bins, taken[-CHECKED_ROWS:])
     return Model(models, columns, bins, flat)
 
