@@ -24,9 +24,8 @@ class _Room:
     def __init__(self, state: PoolState, job: Job) -> None:
         self._state, self._job = state, job
         self._avoid = avoided(state, job)
-        self._seen: dict[
-            str, tuple[int, AbstractSet[int]]
-        ] = {}  # node → its free GPUs that suit the job, and all that do
+        # node → how many of its GPUs that suit the job are free; and which suit it, None where all that are held do
+        self._seen: dict[str, tuple[int, AbstractSet[int] | None]] = {}
         self._extra: dict[str, int] = {}
         self._roomy: set[str] = set()  # nodes that could hold a member only with what is given back
         classes = state.capacity.classes_for(job.gpu_type, job.gpu_memory_mib)
@@ -47,18 +46,18 @@ class _Room:
             if known is None:
                 known = self._seen[name] = self._look(name)
             free, suited = known
-            if not suited:
-                continue
-            self._extra[name] = extra = self._extra.get(name, 0) + sign * len(suited & set(member.gpus))
+            count = len(member.gpus) if suited is None else len(suited & set(member.gpus))
+            self._extra[name] = extra = self._extra.get(name, 0) + sign * count
             if free < self._gpus <= free + extra:
                 self._roomy.add(name)
             else:
                 self._roomy.discard(name)
 
-    def _look(self, node: str) -> tuple[int, AbstractSet[int]]:
+    def _look(self, node: str) -> tuple[int, AbstractSet[int] | None]:
         if node in self._avoid:
             return 0, frozenset()
-        return self._state.capacity.suited(node, self._classes)
+        free, suited = self._state.capacity.suited(node, self._classes)
+        return free, None if self._state.nodes[node].owner.keys() <= suited else suited
 
     def needs(self, victim: Job) -> bool:
         """Does the job fit on one of the victim's nodes only with what is given back? Where it does not, the victim may stay."""
@@ -98,20 +97,18 @@ def _victims(state: PoolState, job: Job, room: _Room) -> list[Job]:
     """Return the jobs at the margin that let the job fit, none that need not go; nobody where it would not fit."""
     victims: list[Job] = []
     borrowers = given_way_by(state)
+    gives_way, jobs, since_max = state.policy.gives_way, state.jobs, state.at - state.config.preemption_min_run_s
     for key, job_id in reversed(state.holders):
-        if not state.policy.gives_way(key, job, state):
+        if not gives_way(key, job, state):
             return []
-        victim = state.jobs[job_id]
-        ran_s = state.at - victim.since
+        victim = jobs[job_id]
         if (
             not (victim.resumable and victim.holds_alone)
             or victim.priority > job.priority
-            or ran_s < state.config.preemption_min_run_s
+            or victim.since > since_max
+            or (borrowers is not None and spared(job, victim, borrowers))
+            or (state.bounds_wait and state.waited_enough(victim))
         ):
-            continue
-        if spared(job, victim, borrowers):
-            continue
-        if state.waited_enough(victim):
             continue
         room.give(victim)
         victims.append(victim)
