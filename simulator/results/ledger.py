@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
@@ -156,6 +157,9 @@ def run_missing(
                 case = running.pop(done)
                 try:
                     line = done.result()
+                except BrokenProcessPool:
+                    told(f"a process was killed at {case.key}: nothing more is run, what is finished counts")
+                    return
                 except Exception as error:  # noqa: BLE001 - one run that fails is said and missing; the others go on
                     told(f"{case.key}: failed: {error!r}")
                     continue

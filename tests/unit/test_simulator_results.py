@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from schedmate.services.dispatcher.core.policy import policies
 from schedmate.simulator.bounds import RUN_TIME, SRPT, lower_bounds, overall_s, srpt_s
 from schedmate.simulator.cluster import Cluster, NodeSpec, uniform
 from schedmate.simulator.draws import drawn_from
+from schedmate.simulator.results import ledger as ledger_module
 from schedmate.simulator.results import page
 from schedmate.simulator.results.grid import GROUNDS, Case, cases
 from schedmate.simulator.results.intervals import gained, share_closed
@@ -162,6 +164,22 @@ def test_a_run_that_is_broken_off_goes_on_where_it_was(traces: Path, tmp_path: P
     assert set(ledger.lines(code)) == {wanted[0].key, wanted[2].key}
     assert any("nobody" in text and "failed" in text for text in said)
     assert ledger.lines(code)[wanted[0].key].same == run_case(wanted[0], traces, code).same
+
+
+def killed(*_: object) -> Line:
+    os._exit(9)
+
+
+def test_a_process_that_is_killed_ends_the_runs_and_loses_none(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    ledger, said = Ledger(tmp_path / "runs.jsonl"), list[str]()
+    ledger.add(line_of("fifo", "none", BASE))
+    monkeypatch.setattr(ledger_module, "run_case", killed)
+    wanted = [Case("tiresias-60", policy, "none") for policy in ("fifo", "tiresias")]
+    run_missing(wanted, ledger, traces, "c", processes=1, seconds=60, told=said.append)
+    assert said == ["a process was killed at tiresias-60/fifo/none/0/: nothing more is run, what is finished counts"]
+    assert len(ledger.every()) == 1
 
 
 def test_the_best_policy_without_advice_is_the_base_and_the_text_follows_the_figures():
