@@ -4,7 +4,8 @@
         [--advice "random;noisy:0;noisy:1;noisy:4"] [--seeds 20] [--processes 2] [--results FILE.jsonl] [--plot FILE.png]
 
 A setting is `week` (the peer week on 54 nodes) or a node factor of Philly's October. Every finished run is a line of the results file, and
-what stands there is not run again: the sweep can be stopped at any time. At the end, and with `--only-table` at once, it prints for each
+what stands there is not run again: the sweep can be stopped at any time. Random advice that no pool comes to believe changes nothing, so it
+is judged along the course of the jobs without advice (`benchmarks/trust_replay.py`) and simulated only where it is believed. At the end, and with `--only-table` at once, it prints for each
 policy the mean over the seeds of the average JCT and of the p99.9 wait as shares of those without advice, each with its 95 % interval
 (t distribution), and tells whether
 
@@ -24,10 +25,18 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
 from math import sqrt
 from pathlib import Path
+from time import process_time
 from typing import Any, Final
 
+from trust_replay import Course, Happened, replayed
+
+from schedmate.services.dispatcher.core.policy import policy_named
+from schedmate.simulator.advice import advisor
 from schedmate.simulator.cluster import Cluster, from_table, uniform
+from schedmate.simulator.engine import Simulation
+from schedmate.simulator.measures import measured
 from schedmate.simulator.readers import read_trace
+from schedmate.simulator.residents import Residents, drawn
 from schedmate.simulator.runs import Setting, run_one, usable
 from schedmate.simulator.trace import Trace
 
@@ -51,11 +60,37 @@ def loaded(setting: str) -> tuple[Trace, Cluster]:
     return usable(trace, cluster), cluster
 
 
+@cache
+def without_advice(setting: str, policy: str, seed: int) -> tuple[dict[str, list[Happened]], dict[str, Any]]:
+    """Return the course of the jobs without advice, and its figures."""
+    trace, cluster = loaded(setting)
+    course = Course()
+    began = process_time()
+    packs = policy_named(policy).packs
+    residents = Residents(drawn(len(trace.jobs), seed), seed) if packs else None
+    outcome = Simulation(trace.jobs, cluster, policy, None, recorder=course, residents=residents).run()
+    return course.pools, measured(trace.jobs, cluster, outcome) | {"cpu_s": round(process_time() - began, 3)}
+
+
+def as_without(setting: str, policy: str, seed: int) -> dict[str, Any] | None:
+    """Return the figures under random advice where no pool comes to believe it, which are those without; None where one does."""
+    trace, cluster = loaded(setting)
+    pools, figures = without_advice(setting, policy, seed if policy_named(policy).packs else 0)
+    source = advisor("random", trace, seed, one_pool=cluster.one_pool)
+    assert source is not None
+    estimates = {job.id: source.estimate_s(n, job.pool) or 0.0 for n, job in enumerate(trace.jobs)}
+    began = process_time()
+    believed = any(replayed(course, estimates) is None for course in pools.values())
+    return None if believed else figures | {"cpu_s": round(process_time() - began, 3)}
+
+
 def run(asked: Run) -> dict[str, Any]:
-    """Run one; return the line for the results file."""
+    """Run one; return the line for the results file. Random advice is simulated only where some pool comes to believe it."""
     setting, policy, advice, seed = asked
     trace, cluster = loaded(setting)
-    got = run_one(trace, cluster, Setting(policy, advice, seed))
+    got = as_without(setting, policy, seed) if advice == "random" else None
+    if got is None:
+        got = run_one(trace, cluster, Setting(policy, advice, seed))
     return {"setting": setting, "policy": policy, "advice": advice, "seed": seed, **{key: got[key] for key in KEPT}}
 
 
@@ -75,7 +110,9 @@ def wanted(settings: list[str], policies: list[str], sources: list[str], seeds: 
         for setting in settings:
             for policy in policies:
                 for advice in ("none", *sources):
-                    if seed == 0 or is_seeded(advice):
+                    if (
+                        seed == 0 or is_seeded(advice) or policy_named(policy).packs
+                    ):  # what jobs share is drawn by the seed
                         yield setting, policy, advice, seed
 
 
@@ -112,8 +149,13 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 def by_seed(found: Results, setting: str, policy: str, advice: str, key: str) -> dict[int, float]:
     """Return a figure as share of the one without advice, seed by seed."""
-    base = found[setting, policy, "none", 0][key]
-    return {run[3]: one[key] / base for run, one in found.items() if run[:3] == (setting, policy, advice)}
+    first = found[setting, policy, "none", 0]
+    base = {run[3]: one[key] for run, one in found.items() if run[:3] == (setting, policy, "none")}
+    return {
+        run[3]: one[key] / base.get(run[3], first[key])
+        for run, one in found.items()
+        if run[:3] == (setting, policy, advice)
+    }
 
 
 def falls(before: dict[int, float], after: dict[int, float]) -> bool:

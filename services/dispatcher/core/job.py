@@ -122,6 +122,11 @@ class Job:
         return self.held_milli == WHOLE_MILLI and self.beside is None
 
 
+def began_at(job: Job) -> float:
+    """Return when the attempt began: as its first member says, else when it was placed."""
+    return min((m.started_at for m in job.members if m.started_at is not None), default=job.since)
+
+
 def ran_s(job: Job) -> float:
     """Return how long a job ran of which every member has ended, all its attempts that were stopped among it."""
     started = min(m.started_at or 0.0 for m in job.members)

@@ -24,6 +24,7 @@ from schedmate.services.dispatcher.core.job import (
     TOLD,
     Job,
     Member,
+    began_at,
     job_from_json,
     job_to_json,
     ran_s,
@@ -157,7 +158,7 @@ class PoolState:
         for basis, known in self.trust.items():
             runs_s = known.outlasts(job.id)
             if runs_s is not None:
-                heappush(self.trust_due, (job.since + runs_s - job.served_s, job.order, job.id, basis))
+                heappush(self.trust_due, (began_at(job) + runs_s - job.served_s, job.order, job.id, basis))
 
     def learn(self, job: Job, *, whole: bool) -> None:
         """A job has ended (`whole`: of itself, well): its sources are believed more, or less."""
@@ -181,7 +182,7 @@ class PoolState:
             runs_s = known.outlasts(job_id)
             if job is None or runs_s is None or job.state not in _RUNS:
                 continue
-            holds = job.since + runs_s - job.served_s
+            holds = began_at(job) + runs_s - job.served_s
             if holds > due:  # it was stopped meanwhile, or its processes came up later
                 heappush(self.trust_due, (holds, order, job_id, basis))
             else:

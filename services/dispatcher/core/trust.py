@@ -14,9 +14,9 @@ mean has reached `BELIEVED` is the source believed at all: one that knows nothin
 (a martingale's maximal inequality: Ville 1939; Shafer, "Testing by betting", JRSS A 184(2), 2021; restarted at 1: Shin, Ramdas and
 Rinaldo, "E-detectors", NEJSDS 2(2), 2024), one that is always right after some thirty pairs.
 
-**The weight.** Let skill be the mean of x over the last `REMEMBERED` pairs (each weighs 1/`REMEMBERED` less with every later one),
-spread_e the mean of |ln e - ln e'| over them, and spread_r that of |ln r - ln r'| over jobs that ended one after the other. For a source
-that is believed
+**The weight.** Let skill be the mean of x over the last `REMEMBERED` pairs that were decided (each weighs 1/`REMEMBERED` less with every
+later one), and, over the last of which both have ended, near to each other or not, spread_e the mean of |ln e - ln e'| and spread_r that
+of |ln r - ln r'|. For a source that is believed
 
     w = min(1, sin(pi/2 * skill) * spread_r / spread_e)
 
@@ -53,7 +53,10 @@ RUN_MIN_S: Final = 1.0
 
 @dataclass(slots=True)
 class Pair:
-    """Two jobs and what was said of them; `second` is empty until it comes. `ended` is the one that has ended, `run_s` how long it ran."""
+    """Two jobs and what was said of them; `second` is empty until it comes. `ended` is the one that has ended, `run_s` how long it ran.
+
+    `judged`: the other one has outlasted it, and is only waited for to know by how much.
+    """
 
     first: str
     first_s: float | None
@@ -61,6 +64,7 @@ class Pair:
     second_s: float | None = None
     ended: str = ""
     run_s: float = 0.0
+    judged: bool = False
 
     def other(self, job: str) -> str:
         """Return the other job of the pair, empty where there is none yet."""
@@ -95,8 +99,7 @@ class Trust:
     skill: float = 0.0
     spread_e: float = 0.0
     spread_r: float = 0.0
-    last_run_s: float = 0.0
-    runs: int = 0
+    compared: int = 0
     decided: int = 0
     capital: list[float] = field(default_factory=lambda: [1.0] * len(BETS))
     believed: bool = False
@@ -135,31 +138,35 @@ class Trust:
 
     def ended(self, job: str, run_s: float, *, whole: bool) -> None:
         """A job has ended. `whole`: it ran as long as it runs; else (cancelled, failed) it would have run longer, nobody knows how long."""
-        self._judge(job, run_s, whole=whole)
+        self._cover(job, run_s, whole=whole)
         pair = self.pairs.pop(job, None)
         if pair is None:
             return
-        if whole:
-            self._note_run(max(run_s, RUN_MIN_S))
-        if pair.ended:  # the other one ended before
+        if not pair.ended:
+            if whole:
+                pair.ended, pair.run_s = job, run_s
+            else:
+                self._part(pair, job)
+            return
+        if not pair.judged:
             if run_s >= pair.decided_s:
-                self._learn(pair, pair.ended)
+                self._judge(pair, pair.ended)
             elif whole and pair.run_s >= max(run_s, RUN_MIN_S) * APART:
-                self._learn(pair, job)
-        elif whole:
-            pair.ended, pair.run_s = job, run_s
-        else:
-            self._part(pair, job)
+                self._judge(pair, job)
+        if whole:
+            self._compare(pair, abs(log(max(run_s, RUN_MIN_S) / max(pair.run_s, RUN_MIN_S))))
+        self._weigh()
 
     def outlasts(self, job: str) -> float | None:
-        """Return how long the live job has to run to be known as the longer one of its pair, None where its partner has not ended."""
+        """Return how long the live job has to run to be known as the longer one of its pair, None where that is not in question."""
         pair = self.pairs.get(job)
-        return pair.decided_s if pair is not None and pair.ended else None
+        return pair.decided_s if pair is not None and pair.ended and not pair.judged else None
 
     def outlasted(self, job: str) -> None:
         """The live job has run for that long."""
-        pair = self.pairs.pop(job)
-        self._learn(pair, pair.ended)
+        pair = self.pairs[job]
+        self._judge(pair, pair.ended)
+        self._weigh()
 
     def partner(self, job: str) -> str:
         """Return the other job of the job's pair, empty where there is none."""
@@ -176,7 +183,7 @@ class Trust:
             del self.pairs[other]
             self._pair(other, told)
 
-    def _judge(self, job: str, run_s: float, *, whole: bool) -> None:
+    def _cover(self, job: str, run_s: float, *, whole: bool) -> None:
         interval = self.intervals.pop(job, None)
         if interval is None or not whole:
             return
@@ -191,25 +198,27 @@ class Trust:
         self.believed = False
         self.capital = [1.0] * len(BETS)
 
-    def _note_run(self, run_s: float) -> None:
-        if self.last_run_s:
-            self.runs += 1
-            self.spread_r += (abs(log(run_s / self.last_run_s)) - self.spread_r) / min(self.runs, REMEMBERED)
-        self.last_run_s = run_s
-
-    def _learn(self, pair: Pair, shorter: str) -> None:
+    def _judge(self, pair: Pair, shorter: str) -> None:
+        """It is known which of the two is the shorter one by far."""
+        pair.judged = True
         verdict = pair.verdict(shorter)
         if verdict == 0:
             return
         self.decided += 1
         self.capital = [max(c * (1.0 + bet * verdict), 1.0) for c, bet in zip(self.capital, BETS, strict=True)]
         self.skill += (verdict - self.skill) / min(self.decided, REMEMBERED)
-        self.spread_e += (pair.spread - self.spread_e) / min(self.decided, REMEMBERED)
         if not self.believed and sum(self.capital) / len(BETS) >= BELIEVED:
             self.believed = not self.misses
         elif self.believed and self.skill < SKILL_MIN:
             self._disbelieve()
-        self._weigh()
+
+    def _compare(self, pair: Pair, spread_r: float) -> None:
+        """Both runs are known."""
+        if pair.first_s is not None and pair.second_s is not None:
+            self.compared += 1
+            part = 1.0 / min(self.compared, REMEMBERED)
+            self.spread_e += (pair.spread - self.spread_e) * part
+            self.spread_r += (spread_r - self.spread_r) * part
 
     def _weigh(self) -> None:
         if not self.believed:
@@ -253,8 +262,7 @@ _NUMBERS: Final = (
     "skill",
     "spread_e",
     "spread_r",
-    "last_run_s",
-    "runs",
+    "compared",
     "decided",
     "believed",
     "judged",
