@@ -99,7 +99,11 @@ class Memory:
         """Fit what is due now."""
         while (name := self._estimator.due()) is not None:
             sample = self._estimator.sample(name, self._clock.now())
-            model = await asyncio.to_thread(self._estimator.fit, name, sample)
+            try:
+                model = await asyncio.to_thread(self._estimator.fit, name, sample)
+            except (ValueError, ArithmeticError, MemoryError, ImportError) as error:
+                log.warning("a model could not be fitted", action="history.fit_failed", error=repr(error))
+                model = None  # estimates rest on the next best thing until the next fit
             self._estimator.install(name, model, len(sample.rows))
 
     async def _rebuild(self) -> None:

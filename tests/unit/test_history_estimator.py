@@ -8,6 +8,7 @@ import pytest
 
 from schedmate.infra.clock import SeededRandom, SystemClock
 from schedmate.infra.embeddings.hashed import HashedEmbedder
+from schedmate.infra.embeddings.port import EmbedderUnavailableError
 from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.schemas.events import (
     EstimateBasis,
@@ -17,6 +18,7 @@ from schedmate.schemas.events import (
     JobFailed,
     JobSucceeded,
     ProgressObserved,
+    WorkloadField,
 )
 from schedmate.services.history_estimator.estimate import from_progress, quantile
 from schedmate.services.history_estimator.handlers import Estimator
@@ -262,3 +264,38 @@ def test_quantiles_are_linear_between_the_values(share, expected):
 def test_what_is_left_is_the_less_certain_the_less_is_done():
     early, late = (from_progress(None, elapsed_s=0, eta_s=100, fraction=f) for f in (0.1, 0.9))
     assert early.p90_s - early.p10_s > late.p90_s - late.p10_s
+
+
+async def test_a_fit_that_fails_leaves_the_next_best_estimate(service, monkeypatch: pytest.MonkeyPatch):
+    def fails(*_):
+        raise ValueError("no")
+
+    monkeypatch.setattr("schedmate.services.history_estimator.learned.fit", fails)
+    for n in range(305):
+        await service.tell(*life(Job(f"job-{n}", fields={"name": f"n{n}x"}), 100 + n % 7))
+    await service.memory.fit_due()
+    (said,) = await service.tell(Job("new", fields={"name": "new"}).submitted())
+    assert said.basis is EstimateBasis.USER_MEDIAN
+
+
+async def test_what_one_instance_has_seen_another_knows_and_a_new_one_too():
+    store = await memory_store()
+    first, second = Service(store), Service(store)
+    await second.tell(Job("early").submitted())
+    await first.tell(*life(Job("first"), 600))
+    second.memory._caught_up_at = -1e9  # the interval has passed
+    (said,) = await second.tell(Job("again").submitted())
+    assert (said.basis, said.similar) == (EstimateBasis.EXACT_PRIOR, ("first",))
+    (said,) = await Service(store).tell(Job("later").submitted())
+    assert (said.basis, said.similar) == (EstimateBasis.EXACT_PRIOR, ("first",))
+
+
+async def test_without_vectors_estimates_go_on(service, monkeypatch: pytest.MonkeyPatch):
+    async def away(*_):
+        raise EmbedderUnavailableError("away")
+
+    monkeypatch.setattr(HashedEmbedder, "embed", away)
+    job = Job("new")
+    field = WorkloadField(value="pytorch", basis="explicit", confidence=1.0)
+    told = analyzed(job).model_copy(update={"fields": {"framework": field}})
+    assert [s.basis for s in await service.tell(job.submitted(), told)] == [EstimateBasis.UNKNOWN]
