@@ -65,8 +65,8 @@ class Ladder:
         first, last = jobs[0].submit_s, jobs[-1].submit_s
         self.moments = [first + (last - first) * n / SPANS for n in range(1, SPANS)]
         self.span = np.array(knowledge.position(jobs, self.moments))
-        self.source = knowledge.bundles(folder)
         gpus = {j.bundle: j.gpus for j in jobs}
+        self.source = {name: made for name, made in knowledge.bundles(folder).items() if name in gpus}
         self.fields = _cached(folder / "fields.json", lambda: knowledge.fields_of(self.source, gpus))
         self._gpus, self._folder, self._profiles = gpus, folder, profiles
 
