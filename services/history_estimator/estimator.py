@@ -277,7 +277,9 @@ class Estimator:
                 points = (_beyond_dead_band(rows[place].recent, mean), rows[place].level, mean)
                 chosen = _kept(self._choices, _class(jobs[place]), Choice).pick(points)
                 middle = chosen + TOWARDS_MEAN * (mean - chosen)
-                out[place] = _Told(EstimateBasis.LEARNED, low, middle, high, (), elsewhere, points)
+                peers = self._past.of_class(jobs[place]) if name != COMMON else None
+                newest = tuple(peers.newest(SIMILAR_SHOWN)) if peers is not None else ()
+                out[place] = _Told(EstimateBasis.LEARNED, low, middle, high, newest, elsewhere, points)
         return out
 
     def _stated(self, job: Job) -> _Told | None:

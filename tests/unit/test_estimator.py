@@ -340,6 +340,8 @@ def test_the_same_history_gives_the_same_estimates(seed: int):
     first = told()
     assert first == told()
     assert {e.basis for e in first} == {EstimateBasis.LEARNED}
+    assert all(len(e.similar) == 20 for e in first)
+    assert all(job.startswith(("a-", "b-", "c-")) for e in first for job in e.similar)
     assert all(e.p10_s <= e.p50_s <= e.p90_s for e in first)
 
 
