@@ -61,7 +61,9 @@ def avoided(state: PoolState, job: Job) -> frozenset[str]:
 
     Those that reservations close to it; and as long as others could hold it, those it failed on and those that are kept for others.
     """
-    closed = closed_to(state, job) if state.reservations else frozenset()
+    if not state.reservations:
+        return _shunned(state, job, frozenset())
+    closed = closed_to(state, job)
     return _shunned(state, job, closed) | closed
 
 

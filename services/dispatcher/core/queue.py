@@ -52,6 +52,10 @@ class WaitingQueue:
         """Return how many jobs of each kind wait."""
         return [(kind, len(entries)) for kind, entries in self._kinds.items()]
 
+    def first(self) -> tuple[Key, str] | None:
+        """Return the first job of all, with its key."""
+        return min((entries[0] for entries in self._kinds.values()), default=None)
+
     def kinds(self) -> list[Kind]:
         """Return the kinds that wait, in the order of their first jobs."""
         return sorted(self._kinds, key=lambda kind: self._kinds[kind][0])

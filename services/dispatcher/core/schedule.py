@@ -29,9 +29,7 @@ def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
     if state.policy.rounds_s is not None:
         decide_round(state, emit, _place)
         return
-    queue = state.queue
-    stops_others = state.config.preemption or bool(state.config.tenant_quota)
-    if not (queue.changed or stops_others) and state.pass_epoch == state.capacity.epoch:
+    if _settled(state):
         return
     if state.policy.packs:
         _refresh_profiler(state)
@@ -45,6 +43,16 @@ def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
                 return
     else:
         _pass(state, emit, full)
+
+
+def _settled(state: PoolState) -> bool:
+    """Has nothing happened since the last pass that could place anybody?"""
+    if state.config.preemption or state.config.tenant_quota or state.pass_epoch != state.capacity.epoch:
+        return False
+    queue = state.queue
+    if queue.changed and state.held_by is not None and state.held_by == queue.first():
+        queue.changed = False  # whoever came stands behind a job that still does not fit
+    return not queue.changed
 
 
 def _refresh_profiler(state: PoolState) -> bool:
@@ -61,13 +69,14 @@ def _pass(state: PoolState, emit: Emit, full: Callable[[], bool]) -> bool:
     if state.pass_epoch != state.capacity.epoch:
         state.blocked.clear()
     heap = heads(state)
+    state.held_by = None
     passed_over = 0
     placed = False
     while heap:
         if full():
             state.more = True
             return placed
-        _, job_id, kind = next_of(state, heap)
+        key, job_id, kind = next_of(state, heap)
         job = state.jobs[job_id]
         if packing == EAGER and _join(state, job, packing, passed_over, emit):
             placed = True
@@ -84,6 +93,8 @@ def _pass(state: PoolState, emit: Emit, full: Callable[[], bool]) -> bool:
             put_following(state, heap, kind)
             continue
         if verdict == NO_ROOM and _holds_others_back(state, job, emit, full):
+            if state.policy.head_blocks and not (state.policy.preempts or state.policy.backfills or state.policy.packs):
+                state.held_by = (key, job_id)
             break
         passed_over += 1
     queue.changed = False

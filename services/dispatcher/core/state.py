@@ -126,6 +126,8 @@ class PoolState:
         self.wait_max_s = min(config.advice_wait_max_s if by_advice else inf, config.wait_max_s or inf)
         """How long a job may wait because of advice, or for others that the policy puts first; whoever has waited so long goes first."""
         self.bounds_wait = self.wait_max_s < inf
+        self.held_by: tuple[Key, str] | None = None
+        """Who held the others back in the last pass, and waits for nothing but GPUs."""
         self.limits_tenants = bool(config.tenant_gpus or config.tenant_quota) or config.tenant_gpus_max is not None
         """May a tenant be at a limit, or its quota be used up?"""
 
