@@ -219,7 +219,7 @@ def test_the_remaining_times_interval_is_shown_and_unknown_in_progress_of_the_ve
     shown = []
     for event in (told, newer):
         view = presentation.job_view(folded([submitted(JOB_ID), before, enveloped(event, START + 50)]), START)
-        job = JobView.model_validate(view.model_dump(mode="json") | {"state": "RUNNING"})
+        job = JobView.model_validate(view.model_dump(mode="json") | {"state": "RUNNING", "attempt": 1})
         assert view.progress is not None
         shown.append((view.progress.eta_low_s, view.progress.eta_high_s, rendering.left_words(job)))
     assert shown == [(None, None, "10m00s"), (500.0, 900.0, "10m00s (8m20s-15m00s)")]
