@@ -214,7 +214,7 @@ def test_progress_is_the_first_ranks_furthest() -> None:
 def test_the_remaining_times_interval_is_shown_and_unknown_in_progress_of_the_version_before() -> None:
     before = progress(30, 3)
     assert isinstance(before.event, e.ProgressObserved)
-    told = before.event.model_copy(update={"eta_s": 600.0})
+    told = before.event.model_copy(update={"log_offset": 35, "eta_s": 600.0})
     newer = e.ProgressObservedV2.of(told).model_copy(update={"log_offset": 40, "eta_low_s": 500.0, "eta_high_s": 900.0})
     shown = []
     for event in (told, newer):
