@@ -215,10 +215,11 @@ def _reservations(state: PoolState, decided: tuple[d.Decision, ...]) -> None:
         assert node.reserved_told == bool(begun)
     for x in decided:
         job = state.jobs.get(x.job) if isinstance(x, d.Placed) else None
-        for name in {m.node for m in job.members} if job is not None and job.attempt == x.attempt else ():
+        if job is None or not isinstance(x, d.Placed) or job.attempt != x.attempt:
+            continue
+        for name in {m.node for m in job.members}:
             assert state.nodes[name].reserved is None
             for one in state.reservations.values():
-                assert job is not None
                 length = job.time_limit_s if job.time_limit_s is not None else job.p90_s
                 if name in one.nodes:
                     far = one.start - state.at > state.config.reservation_horizon_s
