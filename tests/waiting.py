@@ -11,9 +11,10 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar, overload
 
-__all__ = ["eventually", "eventually_sync"]
+__all__ = ["eventually", "eventually_sync", "is_stopped"]
 
 T = TypeVar("T")
 
@@ -78,3 +79,9 @@ def _message(predicate: Callable[[], object], what: str | None, timeout_s: float
         except (OSError, TypeError):
             what = repr(predicate)
     return f"not within {timeout_s} s: {what} (last value: {last!r})"
+
+
+def is_stopped(pid: int) -> bool:
+    """Tell whether SIGSTOP has reached every thread of a process: it is sent at once, and a busy one goes on for a moment."""
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return bool(states) and all(state in "Tt" for state in states)

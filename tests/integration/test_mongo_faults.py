@@ -18,7 +18,7 @@ from schedmate.infra.store.mongo import MongoStore
 from schedmate.infra.store.port import Document, DuplicateKeyError, StoreUnavailableError
 from schedmate.schemas.topology import Collection, Index
 from tests.servers import OWN_MONGO, MongoServer, shared
-from tests.waiting import eventually
+from tests.waiting import eventually, is_stopped
 
 pytestmark = [pytest.mark.servers]
 
@@ -306,6 +306,7 @@ async def test_a_frozen_server_is_waited_for_and_a_write_happens_once(server, op
     [process] = server.processes()
     os.kill(process.living_pid(), signal.SIGSTOP)
     try:
+        await eventually(lambda: is_stopped(process.living_pid()))
         put = asyncio.create_task(store.replace("log", "a", {"n": 1}, version=1))
         with pytest.raises(StoreUnavailableError, match=r"within 1\.0 s"):
             await store.ping()

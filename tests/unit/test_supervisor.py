@@ -18,7 +18,7 @@ import pytest
 from schedmate.infra.processes import supervisor
 from schedmate.infra.processes.port import AlreadyStartedError, EndCause, Launch, MemberKey, Phase, SetupError
 from schedmate.infra.processes.real import RealProcesses
-from tests.waiting import eventually_sync
+from tests.waiting import eventually_sync, is_stopped
 
 KEY = MemberKey(
     f"{os.getpid():08x}-0000-5000-8000-000000000001", 0
@@ -204,6 +204,7 @@ def test_killing_past_a_frozen_supervisor_leaves_nothing(processes: RealProcesse
     run(processes, launch(sys.executable, "-S", "-c", ESCAPES + "time.sleep(600)"))
     pids = pids_of(processes)
     os.kill(supervisor_pid(tmp_path), signal.SIGSTOP)
+    eventually_sync(lambda: is_stopped(supervisor_pid(tmp_path)))
     processes.kill(KEY)
     eventually_sync(lambda: processes.status(KEY).phase is Phase.LOST)
     eventually_sync(lambda: processes.end_lost(KEY))
