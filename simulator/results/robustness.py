@@ -10,6 +10,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any, Final
 
+from schedmate.services.dispatcher.core.policy import policy_named
 from schedmate.simulator.plots import COLOURS
 from schedmate.simulator.results.tables import table
 
@@ -97,22 +98,41 @@ def _random(shares: Mapping[Key, tuple[Share, Share]]) -> str:
 
 
 def _noise(shares: Mapping[Key, tuple[Share, Share]]) -> str:
-    """Say whether more noise makes it worse."""
-    falls = []
-    noisy: dict[tuple[str, str], list[tuple[float, Share]]] = {}
-    for (setting, policy, advice), (jct, _) in shares.items():
+    """Say whether more noise makes it worse: the average JCT, or, under backfilling, the p99.9 wait."""
+    noisy: dict[tuple[str, str], list[tuple[float, Share, Share]]] = {}
+    for (setting, policy, advice), (jct, wait) in shares.items():
         if advice.startswith("noisy:"):
-            noisy.setdefault((setting, policy), []).append((_rank(advice)[1], jct))
+            noisy.setdefault((setting, policy), []).append((_rank(advice)[1], jct, wait))
+    falls, flat = [], set()
     for (setting, policy), told in sorted(noisy.items()):
         told.sort(key=lambda one: one[0])
-        for (_, before), (sigma, after) in pairwise(told):
-            if after.mean + after.half < before.mean - before.half:
-                falls.append(f"`{policy}` on {_ground(setting)} at S = {sigma:g}")
+        backfills = policy_named(policy).backfills
+        falls += [
+            f"`{policy}` on {_ground(setting)} at S = {sigma:g}"
+            for sigma in _falling([(s, w if backfills else j) for s, j, w in told])
+        ]
+        if backfills and told[-1][1].mean <= told[0][1].mean:
+            flat.add(policy)
     if not noisy:
         return ""
+    text = "The more noise, the higher the average JCT, within its intervals, everywhere"
+    if any(policy_named(policy).backfills for _, policy in noisy):
+        text += " (under backfilling: the p99.9 wait, which its reservations are for)"
     if falls:
-        return f"More noise is not always worse: the average falls beyond the intervals with {', '.join(falls)}."
-    return "The average JCT rises with the noise, within its intervals, everywhere."
+        text = f"More noise is not always worse: beyond the intervals it gets better with {', '.join(falls)}"
+    if flat:
+        text += (
+            f". The average JCT of {', '.join(f'`{policy}`' for policy in sorted(flat))} does not rise with the noise: whoever overruns a reservation lets short jobs pass the head, "
+            'as is known of backfilling (Tsafrir and Feitelson, "The dynamics of backfilling: solving the mystery of why increased inaccuracy may help", IISWC 2006)'
+        )
+    return f"{text}."
+
+
+def _falling(told: Sequence[tuple[float, Share]]) -> list[float]:
+    """Return the sigmas at which the figure is lower than before, beyond the intervals."""
+    return [
+        sigma for (_, before), (sigma, after) in pairwise(told) if after.mean + after.half < before.mean - before.half
+    ]
 
 
 def _ground(setting: str) -> str:

@@ -278,7 +278,7 @@ def test_wrong_advice_is_told_over_its_seeds_and_judged_by_its_bounds(tmp_path: 
     assert "costs at most 10.0 %" in text
     assert "**more than the 2 % allowed** under `qssf` on Philly October, f = 0.5" in text
     assert (
-        "More noise is not always worse: the average falls beyond the intervals with `qssf` on Philly October, f = 0.5 at S = 2."
+        "More noise is not always worse: beyond the intervals it gets better with `qssf` on Philly October, f = 0.5 at S = 2."
         in text
     )
     assert text.index("noisy:0.5") < text.index("noisy:10")
@@ -297,5 +297,26 @@ def test_advice_within_its_bounds_is_told_so(tmp_path: Path):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     text = robustness_section(path, tmp_path)
     assert "Random advice costs nothing" in text
-    assert "rises with the noise, within its intervals, everywhere" in text
+    assert "The more noise, the higher the average JCT, within its intervals, everywhere." in text
     assert "has not been run yet" in robustness_section(tmp_path / "none.jsonl", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wait", "said"),
+    [(1.2, "everywhere (under backfilling: the p99.9 wait"), (0.8, "beyond the intervals it gets better with `easy`")],
+)
+def test_what_noise_costs_under_backfilling_is_judged_by_the_wait_and_the_average_is_told(
+    tmp_path: Path, wait: float, said: str
+):
+    lines = [
+        *seeds("week", "easy", "none", 1.0),
+        *seeds("week", "easy", "noisy:0", 0.5),
+        *seeds("week", "easy", "noisy:2", 0.4, 0.4),
+    ]
+    for line in lines:
+        line["p999_wait_s"] = wait if line["advice"] == "noisy:2" else 1.0
+    path = tmp_path / "robustness.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = robustness_section(path, tmp_path)
+    assert said in text
+    assert "The average JCT of `easy` does not rise with the noise" in text
