@@ -65,6 +65,7 @@ GROUNDS: Final = (
         for n in POLLUX_WORKLOADS
     ),
     Ground("muri-3", "Muri's trace 3, 8 nodes x 8 GPUs", "muri-sigcomm22/trace3.csv", nodes=8, full=False),
+    Ground("muri-1", "Muri's trace 1, 8 nodes x 8 GPUs", "muri-sigcomm22/trace1.csv", nodes=8, full=False),
     Ground("week-54", "the peer week, 54 nodes x 8 GPUs", _WEEK, nodes=54),
     Ground("week-72", "the peer week, 72 nodes x 8 GPUs", _WEEK, nodes=72),
     Ground("october-0.75", "Philly October, node factor 0.75", _OCTOBER, factor=0.75, window=_DAYS),
@@ -78,7 +79,7 @@ BY_NAME: Final = {ground.name: ground for ground in GROUNDS}
 _PEERS_ONLY: Final = {
     "tiresias-60": (("fifo", "none"), ("tiresias", "none")),
     **{f"pollux-{n}": (("tiresias", "none"),) for n in POLLUX_WORKLOADS},
-    "muri-3": (("srtf", "oracle"), ("tiresias", "none")),
+    **{f"muri-{n}": (("srtf", "oracle"), ("tiresias", "none")) for n in (1, 3)},
 }
 
 

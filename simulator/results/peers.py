@@ -69,4 +69,6 @@ PEERS: Final = (
     ),
     Peer("Muri's simulator", Case("muri-3", "srtf", "oracle"), 193_082, None, 2.6, "other rules of placement and restart"),
     Peer("Muri's simulator", Case("muri-3", "tiresias", "none"), 347_213, None, 3.1, "other queues, rules of placement and restart; overload"),
+    Peer("Muri's simulator", Case("muri-1", "srtf", "oracle"), 1_370_603, None, 8, "as above; twice the load that the GPUs can bear"),
+    Peer("Muri's simulator", Case("muri-1", "tiresias", "none"), 3_330_371, None, 12, "as above: 54 % of its jobs come to the second queue, where ours is first in, first out"),
 )  # fmt: skip
