@@ -22,6 +22,7 @@ from schedmate.services.dispatcher.core.inputs import (
 from schedmate.services.dispatcher.core.policy import policy_named
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import Step, step
+from schedmate.services.dispatcher.core.timers import skip_idle_rounds
 from schedmate.simulator.cluster import Cluster, NodeSpec
 from schedmate.simulator.faults import Faults, Outages
 from schedmate.simulator.integrals import Integrals
@@ -205,7 +206,7 @@ class Simulation(Running):
         """Tell the pool what has happened and carry out what it decides, until it decides nothing more at this instant."""
         state = pool.state
         if not state.keeps_decisions:
-            state.skip_idle_rounds(now)
+            skip_idle_rounds(state, now)
         for _ in range(STEPS_PER_INSTANT_MAX):
             inputs = pool.inputs or [Tick()]
             pool.inputs = []

@@ -16,6 +16,7 @@ from schedmate.services.dispatcher.core.reasons import why
 from schedmate.services.dispatcher.core.sharing import memory_of
 from schedmate.services.dispatcher.core.state import ENDED, TOLD, PoolState
 from schedmate.services.dispatcher.core.step import step
+from schedmate.services.dispatcher.core.timers import deadline
 
 
 def check(state: PoolState, decided: tuple[d.Decision, ...] = ()) -> None:
@@ -181,7 +182,7 @@ def _jobs(state: PoolState) -> None:
                 assert not competes
             case _:
                 raise AssertionError(job.state)
-        due = state.deadline(job)
+        due = deadline(state, job)
         if due is not None:
             assert (due, job.id) in timers, f"{job.id} has a deadline and no timer"
         else:

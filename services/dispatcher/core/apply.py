@@ -10,11 +10,15 @@ from typing import Any, Final
 
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import JobEvent, transition
+from schedmate.services.dispatcher.core.beliefs import watch
 from schedmate.services.dispatcher.core.decisions import Decision, Moved, NodeMarked, Noted, Placed, Release, Stop
 from schedmate.services.dispatcher.core.endings import suspect
 from schedmate.services.dispatcher.core.lifecycle import REQUEUE_CAUSES, first_bad_node
 from schedmate.services.dispatcher.core.moves import STATE_NAMES, enter, leave, move
+from schedmate.services.dispatcher.core.ownership import lease
+from schedmate.services.dispatcher.core.ranking import hold
 from schedmate.services.dispatcher.core.state import AVOID_MAX, TOLD, Job, Member, PoolState
+from schedmate.services.dispatcher.core.timers import set_timer
 
 PORT_TRIES: Final = 100_000
 _EVENTS: Final = {event.value: event for event in JobEvent}
@@ -70,7 +74,7 @@ def _noted(state: PoolState, decision: Noted, index: int) -> None:
     state.before[index] = STATE_NAMES[job.state]
     job.reason, job.detail = decision.reason, decision.detail
     job.intent = max(job.intent, decision.intent)
-    state.set_timer(job)
+    set_timer(state, job)
 
 
 def _placed(state: PoolState, decision: Placed, index: int) -> None:
@@ -94,13 +98,13 @@ def _placed(state: PoolState, decision: Placed, index: int) -> None:
             state.capacity.claim(member.node, member.gpus)
         else:
             state.capacity.claim_share(member.node, member.gpus[0], job.held_milli)
-    state.lease(job)
-    state.hold(job)
+    lease(state, job)
+    hold(state, job)
     if state.trust:
-        state.watch(job)
+        watch(state, job)
     first = state.nodes[job.members[0].node]
     first.port_next = decision.master_port + 1
-    state.set_timer(job)
+    set_timer(state, job)
 
 
 def _stopped(state: PoolState, decision: Stop, index: int) -> None:  # noqa: ARG001 - one signature for all

@@ -23,6 +23,7 @@ from schedmate.services.dispatcher.core.capacity import Group
 from schedmate.services.dispatcher.core.fitting import at_limit, avoided, place_avoiding
 from schedmate.services.dispatcher.core.lifecycle import Emit
 from schedmate.services.dispatcher.core.queue import Key, Kind
+from schedmate.services.dispatcher.core.ranking import rank_outlasted
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
@@ -43,7 +44,7 @@ class Reservation:
 
 def reserve(state: PoolState, job: Job) -> Reservation:
     """Return the reservation of a job that does not fit now."""
-    state.rank_outlasted()
+    rank_outlasted(state)
     free, kinds = _free_for(state, job)
     now = dict(free)
     need, members = _members(state, job, free)

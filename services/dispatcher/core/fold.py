@@ -12,6 +12,7 @@ from schedmate.schemas.states import HOLDS_GPUS, JobState
 from schedmate.services.dispatcher.core import reservations
 from schedmate.services.dispatcher.core.advice import usable
 from schedmate.services.dispatcher.core.ageing import Ageing
+from schedmate.services.dispatcher.core.beliefs import heed
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.endings import end_member, suspect
 from schedmate.services.dispatcher.core.inputs import (
@@ -35,9 +36,11 @@ from schedmate.services.dispatcher.core.inputs import (
     Tick,
 )
 from schedmate.services.dispatcher.core.policy import UnknownPolicyError, policy_named
+from schedmate.services.dispatcher.core.ranking import rank_anew
 from schedmate.services.dispatcher.core.reports import bury, node_commanded, reported, silent
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import ENDED, STARTED, TOLD, Job, Member, PoolState
+from schedmate.services.dispatcher.core.timers import set_timer
 from schedmate.services.dispatcher.core.topology import WITHIN
 
 CORDON_CONFIDENCE_MIN: Final = 0.5
@@ -235,7 +238,7 @@ def _estimate(state: PoolState, value: EstimateArrived) -> None:
     job.p10_s, job.p90_s = usable(value.p10_s, raw=raw), usable(value.p90_s, raw=raw)
     job.p50_s, job.basis = usable(value.p50_s, raw=raw), value.basis
     if value.p50_s is not None:
-        state.heed(job)
+        heed(state, job)
     if state.policy.uses_estimates or state.reservations:
         state.place_anew(job)
 
@@ -302,9 +305,9 @@ def _config(state: PoolState, value: ConfigChanged) -> None:
     _forget_cancels(state, config.early_max)
     for job in waiting:
         state.enqueue(job)
-    state.rank_anew()
+    rank_anew(state)
     for job in state.jobs.values():
-        state.set_timer(job)
+        set_timer(state, job)
     if config.lease_expires:
         for node in state.nodes.values():
             if node.unreachable:  # its lease ran out while leases did not expire

@@ -15,6 +15,8 @@ from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 AVOID_MAX: Final = 8
 
 TOLD, STARTED, ENDED = 0, 1, 2
+RUNS: Final = (JobState.ASSIGNED, JobState.RUNNING)
+"""A job in one of these holds GPUs, and is not on its way out."""
 
 
 @dataclass(slots=True)

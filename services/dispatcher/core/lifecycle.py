@@ -14,6 +14,7 @@ from schedmate.services.dispatcher.core.inputs import DiagnosisArrived
 from schedmate.services.dispatcher.core.moves import move
 from schedmate.services.dispatcher.core.sharing import parted
 from schedmate.services.dispatcher.core.state import ENDED, TOLD, Job, Member, PoolState
+from schedmate.services.dispatcher.core.timers import deadline, limit_of
 
 Emit = Callable[[Decision], None]
 
@@ -142,13 +143,13 @@ def _deadlines(state: PoolState, job: Job, emit: Emit) -> None:
         detail = f"{node} is reserved for maintenance ({reservations.about(state, node)})"
         _stop(state, job, emit, StopIntent.REQUEUE, Reason.MAINTENANCE, detail)
         return
-    due = state.deadline(job)
+    due = deadline(state, job)
     if due is not None and due <= state.at:
         if job.state is JobState.ASSIGNED:
             late = sorted({m.node for m in job.members if m.state == TOLD})
             detail = f"not started within {state.config.start_timeout_s:g} s on {', '.join(late)}"
             _stop(state, job, emit, StopIntent.REQUEUE, Reason.START_TIMEOUT, detail)
-        elif job.profiling and due < state.limit_of(job):
+        elif job.profiling and due < limit_of(job):
             detail = f"it was profiled for {state.config.profiler_s:g} s, and goes on outside the profiler"
             _stop(state, job, emit, StopIntent.REQUEUE, Reason.PROFILED, detail)
         else:
@@ -205,7 +206,7 @@ def _stopping(state: PoolState, job: Job, emit: Emit) -> None:
             )
         )
     if any(m.state != ENDED for m in job.members):
-        due = state.deadline(job)
+        due = deadline(state, job)
         if due is not None and due <= state.at:
             late = sorted({m.node for m in job.members if m.state != ENDED})
             emit(
@@ -246,7 +247,7 @@ def _diagnosing(state: PoolState, job: Job, emit: Emit) -> None:
     if diagnosis is not None:
         _act_on(state, job, emit, diagnosis)
         return
-    due = state.deadline(job)
+    due = deadline(state, job)
     if due is not None and due <= state.at:
         unlaunched = any(m.cause == "launch_failed" for m in job.members)
         pays = "launch" if unlaunched else "user"

@@ -14,6 +14,7 @@ from schedmate.schemas.reasons import Reason
 from schedmate.services.dispatcher.core.fitting import avoided
 from schedmate.services.dispatcher.core.lifecycle import Emit, preempt
 from schedmate.services.dispatcher.core.quota import given_way_by, spared
+from schedmate.services.dispatcher.core.ranking import nothing_gives_way, rank_outlasted
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
@@ -78,8 +79,8 @@ def make_room(state: PoolState, job: Job, emit: Emit) -> bool:
 
     Jobs that are on their way out already count as gone: then nobody else is stopped, and the job waits for them.
     """
-    state.rank_outlasted()
-    if state.nothing_gives_way(job) or state.milli_of(job) < WHOLE_MILLI:
+    rank_outlasted(state)
+    if nothing_gives_way(state, job) or state.milli_of(job) < WHOLE_MILLI:
         return False
     room = _Room(state, job)
     for job_id in state.leaving:

@@ -9,7 +9,11 @@ from typing import Final
 
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, TERMINAL, JobEvent, JobState, transition
+from schedmate.services.dispatcher.core.beliefs import learn
+from schedmate.services.dispatcher.core.ownership import unlease
+from schedmate.services.dispatcher.core.ranking import hold, learn_service, let_go, unrank
 from schedmate.services.dispatcher.core.state import Job, PoolState
+from schedmate.services.dispatcher.core.timers import set_timer
 
 STATE_NAMES: Final = {state: state.value for state in JobState}
 
@@ -32,18 +36,18 @@ def leave(state: PoolState, job: Job, event: JobEvent) -> JobState:
         state.dequeue(job)
     elif before in HOLDS_GPUS:
         if before is not JobState.STOPPING:
-            state.let_go(job)
+            let_go(state, job)
         elif state.leaving.pop(job.id, 0) is None:
             state.round_goes_on = True
         if after not in HOLDS_GPUS:
-            state.unlease(job)
+            unlease(state, job)
     if state.rank_of and not (after is JobState.RUNNING or after is JobState.ASSIGNED):
-        state.unrank(job)
+        unrank(state, job)
     if after in TERMINAL:
         if state.trust:
-            state.learn(job, whole=after is JobState.SUCCEEDED)
+            learn(state, job, whole=after is JobState.SUCCEEDED)
         if state.policy.counts_service and after is JobState.SUCCEEDED:
-            state.learn_service(job)
+            learn_service(state, job)
         state.ended[job.id] = STATE_NAMES[after]
         state.ended_now[job.id] = job
         del state.jobs[job.id]
@@ -54,11 +58,11 @@ def enter(state: PoolState, job: Job) -> None:
     """Put the job where its state puts it."""
     now = job.state
     if now is JobState.RUNNING or now is JobState.ASSIGNED:
-        state.hold(job)
+        hold(state, job)
     elif now is JobState.QUEUED:
         if job.not_before <= state.at:
             state.enqueue(job)
             return  # it waits for GPUs, and for no time
     elif now in TERMINAL:
         return
-    state.set_timer(job)
+    set_timer(state, job)

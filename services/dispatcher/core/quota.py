@@ -24,6 +24,7 @@ from typing import Final
 from schedmate.schemas.states import JobState
 from schedmate.services.dispatcher.core.fitting import could_hold
 from schedmate.services.dispatcher.core.lifecycle import Emit, reclaim_from
+from schedmate.services.dispatcher.core.ownership import holders_of_gpus
 from schedmate.services.dispatcher.core.queue import Key, Kind
 from schedmate.services.dispatcher.core.state import Job, PoolState
 from schedmate.services.dispatcher.core.victims import least
@@ -75,7 +76,7 @@ def _ranked(state: PoolState, entry: Entry) -> Entry:
 def borrowed(state: PoolState) -> set[str]:
     """Return the running jobs for which their tenants' quotas have no room."""
     by_tenant: dict[str, list[Job]] = {}
-    for name in state.holders_of_gpus():
+    for name in holders_of_gpus(state):
         job = state.jobs[name]
         if job.state in _RUNS:
             by_tenant.setdefault(job.tenant, []).append(job)

@@ -17,6 +17,7 @@ from schedmate.services.dispatcher.core.capacity import Group
 from schedmate.services.dispatcher.core.fitting import could_hold, fit
 from schedmate.services.dispatcher.core.lifecycle import Emit, preempt
 from schedmate.services.dispatcher.core.quota import share_out
+from schedmate.services.dispatcher.core.ranking import cross_levels, next_crossing, waits_for_leaving
 from schedmate.services.dispatcher.core.state import Job, PoolState
 
 Place = Callable[[PoolState, Job, list[Group], int, Emit], None]
@@ -34,16 +35,16 @@ def decide_round(state: PoolState, emit: Emit, place: Place) -> None:
             chosen = _hold(state)
             for job in chosen.stopped:
                 preempt(state, job, emit, "the round gives its GPUs to jobs that the policy puts first")
-            if not state.waits_for_leaving():
+            if not waits_for_leaving(state):
                 _place_all(state, chosen.waiting, emit, place)
         state.queue.changed = False
         state.pass_epoch = state.capacity.epoch
-    elif state.round_goes_on and not state.waits_for_leaving():
+    elif state.round_goes_on and not waits_for_leaving(state):
         _place_all(state, _hold(state).waiting, emit, place)
 
 
 def _crosses(state: PoolState) -> bool:
-    crossing = state.next_crossing()
+    crossing = next_crossing(state)
     return crossing is not None and crossing < state.at
 
 
@@ -63,7 +64,7 @@ class _Chosen:
 
 def _hold(state: PoolState) -> _Chosen:
     """Give out the GPUs by their number, in the policy's order."""
-    state.cross_levels()
+    cross_levels(state)
     if state.config.tenant_quota:
         return _Chosen(*share_out(state))
     quota = state.capacity.free_gpus + state.held_gpus

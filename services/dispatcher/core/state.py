@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from heapq import heappop, heappush
-from math import ceil, floor, inf
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, JobState
 from schedmate.services.dispatcher.core import reservations
 from schedmate.services.dispatcher.core.ageing import Ageing
 from schedmate.services.dispatcher.core.attained import Attained
+from schedmate.services.dispatcher.core.beliefs import watch
 from schedmate.services.dispatcher.core.capacity import Capacity
-from schedmate.services.dispatcher.core.config import UNSCORED, WITHHELD, PoolConfig
+from schedmate.services.dispatcher.core.config import WITHHELD, PoolConfig
 from schedmate.services.dispatcher.core.inputs import Input
 from schedmate.services.dispatcher.core.inputs import from_json as input_from_json
 from schedmate.services.dispatcher.core.inputs import to_json as input_to_json
 from schedmate.services.dispatcher.core.job import (
     AVOID_MAX,
     ENDED,
+    RUNS,
     STARTED,
     TOLD,
     Job,
     Member,
-    began_at,
     job_from_json,
     job_to_json,
-    ran_s,
 )
 from schedmate.services.dispatcher.core.node import Node, node_from_json, node_to_json
+from schedmate.services.dispatcher.core.ownership import lease
 from schedmate.services.dispatcher.core.placement import PLACERS, Placer
 from schedmate.services.dispatcher.core.profiling import Profiler, sets_apart
 from schedmate.services.dispatcher.core.queue import Key, Kind, WaitingQueue
+from schedmate.services.dispatcher.core.ranking import hold, rank, rank_anew
 from schedmate.services.dispatcher.core.reservations import Reservation
 from schedmate.services.dispatcher.core.ripening import Ripening
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.sharing import Hosts
+from schedmate.services.dispatcher.core.timers import next_timer, set_timer
 from schedmate.services.dispatcher.core.topology import Topology
 from schedmate.services.dispatcher.core.trust import Trust
 
@@ -48,10 +49,6 @@ __all__ = ("AVOID_MAX", "CORE_VERSION", "ENDED", "STARTED", "TOLD", "Job", "Memb
 CORE_VERSION: Final = "2"
 Request = tuple[int, int, str | None]
 """GPUs per node, thousandths of each, GPU type."""
-
-_NEVER: Final = 1e14  # seconds; a deadline so far away is none
-_BEYOND: Final = 1.0 + 1e-9  # past an edge, whatever the rounding
-_RUNS: Final = (JobState.ASSIGNED, JobState.RUNNING)
 
 
 class PoolState:
@@ -145,65 +142,14 @@ class PoolState:
         else:
             self.capacity.set_node(node.name, node.order, {}, set())
 
+    def next_timer(self, *, idle_rounds: bool = True) -> float | None:
+        """Return when something is due that no event will tell: a job's deadline, or a round (also one that will decide nothing)."""
+        return next_timer(self, idle_rounds=idle_rounds)
+
     def trust_in(self, basis: str | None) -> float:
         """Return the trust in a source of advice, 0 where nothing is known of it yet, or the pool does not act on advice."""
         known = self.trust.get(basis or "") if self.acts_on_advice else None
         return known.weight if known is not None else 0.0
-
-    def heed(self, job: Job) -> None:
-        """The job's source has spoken: its word counts for or against it, unless the job has started before."""
-        if self.config.advice not in UNSCORED and job.attempt == 0:
-            self.trust.setdefault(job.basis or "", Trust()).said(job.id, job.p50_s, job.p10_s, job.p90_s)
-
-    def watch(self, job: Job) -> None:
-        """The job runs: remember when it will have outlasted a partner that has ended (core/trust.py)."""
-        for basis, known in self.trust.items():
-            runs_s = known.outlasts(job.id)
-            if runs_s is not None:
-                heappush(self.trust_due, (began_at(job) + runs_s - job.served_s, job.order, job.id, basis))
-
-    def learn(self, job: Job, *, whole: bool) -> None:
-        """A job has ended (`whole`: of itself, well): its sources are believed more, or less."""
-        before = {basis: known.weight for basis, known in self.trust.items()}
-        self._settle()
-        run_s = ran_s(job) if whole else job.served_s
-        for known in self.trust.values():
-            partner = self.jobs.get(known.partner(job.id))
-            known.ended(job.id, run_s, whole=whole)
-            if partner is not None and partner.state in _RUNS:
-                self.watch(partner)
-        for basis, known in self.trust.items():
-            if known.weight != before[basis]:
-                self._weight_moved(basis)
-
-    def _settle(self) -> None:
-        """Decide the pairs of which the running job has lasted for long enough by now."""
-        while self.trust_due and self.trust_due[0][0] <= self.at:
-            due, order, job_id, basis = heappop(self.trust_due)
-            job, known = self.jobs.get(job_id), self.trust[basis]
-            runs_s = known.outlasts(job_id)
-            if job is None or runs_s is None or job.state not in _RUNS:
-                continue
-            holds = began_at(job) + runs_s - job.served_s
-            if holds > due:  # it was stopped meanwhile, or its processes came up later
-                heappush(self.trust_due, (holds, order, job_id, basis))
-            else:
-                known.outlasted(job_id)
-
-    def trust_is(self, basis: str, weight: float) -> None:
-        """The log says how far the source was believed from then on."""
-        known = self.trust.setdefault(basis, Trust())
-        if known.weight != weight:
-            known.weight = weight
-            self._weight_moved(basis)
-
-    def _weight_moved(self, basis: str) -> None:
-        """Whoever the weight moves stands elsewhere from now on."""
-        self.trust_moved[basis] = self.trust[basis].weight
-        if self.policy.uses_estimates:
-            for other in self.jobs.values():
-                if other.p50_s is not None and other.basis == basis:
-                    self.place_anew(other)
 
     def place_anew(self, job: Job) -> None:
         """What is known of the job, or how far it is believed, has changed: it stands where it belongs now."""
@@ -211,7 +157,7 @@ class PoolState:
             self.dequeue(job)
             self.enqueue(job)
         elif job.id in self.held_keys:
-            self.hold(job)
+            hold(self, job)
         if job.id in self.hosts:
             self.hosts.note(job, self)
 
@@ -232,6 +178,12 @@ class PoolState:
             if job is not None and waits and job.since - job.waited_s == since:
                 self.dequeue(job)
                 self.enqueue(job)
+
+    @property
+    def level_gpu_s(self) -> float | None:
+        """The attained GPU time above which a job is of the second level, where the policy has levels."""
+        own = self.policy.level_gpu_s
+        return own if own is None else self.config.level_gpu_s or own
 
     # --- the queue ---
 
@@ -266,303 +218,13 @@ class PoolState:
         job.queue_key = key
         self.queue.add(kind, key, job.id)
         if self.policy.rounds_s is not None:
-            self.rank(job, key)
-
-    # --- the order of those that hold GPUs ---
-
-    def waits_for_leaving(self) -> bool:
-        """Is somebody on the way out for others, whose stop has not outlasted its bound?"""
-        return any(self.jobs[job_id].reason != Reason.STOP_TIMEOUT for job_id in self.leaving)
-
-    def rank_anew(self) -> None:
-        """Another policy: its structures are built from the jobs."""
-        self.holders, self.held_keys, self.holding, self.held_gpus, self.ranks, self.rank_of = [], {}, {}, 0, {}, {}
-        self.crossings = []
-        self.hosts, self.profiler = Hosts(), Profiler()
-        self.ripening = Ripening(self.config, self.policy)
-        self.ripens = bool(self.ripening)
-        self.leaving = {
-            j.id: None for j in self.jobs.values() if j.state is JobState.STOPPING and j.requeue_cause == "preempted"
-        }
-        for job in sorted(self.jobs.values(), key=lambda one: one.place):  # those that run as they were placed
-            if job.state in _RUNS:
-                self.hold(job)
-            elif job.queue_key is not None:
-                self.rank(job, job.queue_key)
-
-    def hold(self, job: Job) -> None:
-        """The job runs (or what is known of it has changed): it stands where the policy ranks it."""
-        if self.ripens:
-            self.ripening.runs(job, self.at)
-        if self.policy.packs:
-            self.hosts.note(job, self)
-        if self.policy.preempts or self.policy.backfills:
-            self.let_go(job)
-            key = self.policy.held_key(job, self)
-            self.held_keys[job.id] = key
-            insort(self.holders, (key, job.id))
-        elif self.policy.rounds_s is not None:
-            if job.id not in self.holding:
-                self.holding[job.id] = None
-                self.held_gpus += job.gpus_total
-            if (
-                job.id not in self.rank_of or self.config.ageing_s
-            ):  # the rank of a job that runs is not that of its wait
-                self.rank(job, self.policy.key(job, self))
-            self._set_crossing(job, job.served_s * job.gpus_total)
-
-    def let_go(self, job: Job) -> None:
-        """The job runs no more, or is on its way out."""
-        self.hosts.forget(job.id)
-        key = self.held_keys.pop(job.id, None)
-        if key is not None:
-            del self.holders[bisect_left(self.holders, (key, job.id))]
-        if job.id in self.holding:
-            del self.holding[job.id]
-            self.held_gpus -= job.gpus_total
-
-    def rank(self, job: Job, key: Key) -> None:
-        """A live job stands in the order of the rounds."""
-        self.unrank(job)
-        self.rank_of[job.id] = key
-        insort(self.ranks.setdefault(job.gpus_total, []), (key, job.id))
-
-    def unrank(self, job: Job) -> None:
-        """The job stands there no more."""
-        key = self.rank_of.pop(job.id, None)
-        if key is not None:
-            entries = self.ranks[job.gpus_total]
-            del entries[bisect_left(entries, (key, job.id))]
-            if not entries:
-                del self.ranks[job.gpus_total]
-
-    def next_crossing(self) -> float | None:
-        """Return when the next running job will have had more than its first level gives."""
-        while self.crossings:
-            at, job_id, attempt = self.crossings[0]
-            job = self.jobs.get(job_id)
-            if job is not None and job_id in self.holding and job.attempt == attempt:
-                return at
-            heappop(self.crossings)
-        return None
-
-    @property
-    def level_gpu_s(self) -> float | None:
-        """The attained GPU time above which a job is of the second level, where the policy has levels."""
-        own = self.policy.level_gpu_s
-        return own if own is None else self.config.level_gpu_s or own
-
-    def cross_levels(self) -> None:
-        """Whoever has had more than its level gives stands in the next one."""
-        while (at := self.next_crossing()) is not None and at < self.at:
-            job = self.jobs[heappop(self.crossings)[1]]
-            if self.rank_of[job.id][1] == -inf:
-                continue  # it has waited enough: it stays where it stands
-            crossed = (job.served_s + at - job.since) * job.gpus_total
-            gpu_s = max((job.served_s + self.at - job.since) * job.gpus_total, crossed * _BEYOND)
-            self._rank_with(job, gpu_s)
-            self._set_crossing(job, gpu_s)
-
-    def _set_crossing(self, job: Job, gpu_s: float) -> None:
-        """The job runs and has had so much: remember when it comes to the next level."""
-        ends = self.policy.next_level(gpu_s, self)
-        if ends is not None:
-            heappush(self.crossings, (job.since + ends / job.gpus_total - job.served_s, job.id, job.attempt))
-
-    def _rank_with(self, job: Job, gpu_s: float) -> None:
-        """The running job stands where one stands that has had so much GPU time."""
-        served, job.served_s = job.served_s, gpu_s / job.gpus_total
-        self.rank(job, self.policy.key(job, self))
-        job.served_s = served
-
-    def learn_service(self, job: Job) -> None:
-        """A job has finished: where that moves the others, they stand elsewhere from now on."""
-        level = self.level_gpu_s
-        if level is None or not self.attained.learn(ran_s(job) * job.gpus_total, level):
-            return
-        for other in self.jobs.values():
-            if other is job:
-                continue
-            if other.queue_key is not None:
-                self.place_anew(other)
-            elif other.id in self.rank_of:
-                self._rank_with(other, (other.served_s + self.at - other.since) * other.gpus_total)
-
-    def rank_outlasted(self) -> None:
-        """Holders that have run for longer than was expected stand where they are expected to end now."""
-        at = 0
-        while at < len(self.holders) and self.policy.outlasted(self.holders[at][0], self):
-            first = self.holders[at]
-            self.hold(self.jobs[first[1]])
-            at += self.holders[at] == first  # nothing else is known of it
-
-    def nothing_gives_way(self, job: Job) -> bool:
-        """Tell whether not even the last of the holders gives way to the job."""
-        return not self.holders or not self.policy.gives_way(self.holders[-1][0], job, self)
+            rank(self, job, key)
 
     def dequeue(self, job: Job) -> None:
         """The job competes no more."""
         if job.queue_key is not None and job.queue_kind is not None:
             self.queue.remove(job.queue_kind, job.queue_key, job.id)
         job.queue_key = job.queue_kind = None
-
-    # --- timers ---
-
-    def deadline(self, job: Job) -> float | None:
-        """Return when the job must be looked at if nothing happens before."""
-        state = job.state
-        if state is JobState.QUEUED:
-            return job.not_before if job.queue_key is None else None
-        if state is JobState.RUNNING:
-            due = self.limit_of(job)
-            if job.profiling and job.started_at is not None:
-                due = min(due, job.started_at + self.config.profiler_s)
-            return due if due < _NEVER else None
-        if state is JobState.ASSIGNED:
-            return job.since + self.config.start_timeout_s
-        if state is JobState.STOPPING:
-            return job.since + self.config.stop_timeout_s if job.reason != Reason.STOP_TIMEOUT else None
-        return job.since + self.config.diagnosis_wait_s if state is JobState.DIAGNOSING else None
-
-    def limit_of(self, job: Job) -> float:
-        """Return when a running job comes to its own time limit."""
-        if job.time_limit_s is None or job.started_at is None:
-            return inf
-        return job.started_at + job.time_limit_s
-
-    def set_timer(self, job: Job) -> None:
-        """Remember the job's deadline."""
-        due = self.deadline(job)
-        if due is not None and due < _NEVER:
-            heappush(self.timers, (due, job.id))
-
-    def next_timer(self, *, idle_rounds: bool = True) -> float | None:
-        """Return when something is due that no event will tell: a job's deadline, or a round (also one that will decide nothing)."""
-        due = self._next_deadline()
-        round_at = self.round_at if idle_rounds else self.deciding_round()
-        if round_at is not None:
-            due = round_at if due is None else min(due, round_at)
-        if self.ripens and len(self.queue) and (ripe := self.ripening.next_at(self)) is not None:
-            due = ripe if due is None else min(due, ripe)
-        if self.reservations and (turns := reservations.next_turn(self)) is not None:
-            due = turns if due is None else min(due, turns)
-        if self.config.ageing_s and (rises := self.ageing.next_at(self)) is not None:
-            due = rises if due is None else min(due, rises)
-        return due
-
-    def _next_deadline(self) -> float | None:
-        """Return the earliest deadline that still holds, dropping those that do not."""
-        while self.timers:
-            due, job_id = self.timers[0]
-            job = self.jobs.get(job_id)
-            if job is not None and self.deadline(job) == due:
-                return due
-            heappop(self.timers)
-        return None
-
-    def turn_round(self) -> None:
-        """Set when the next round is, as an entry closes: at the next multiple of the policy's period, as long as jobs wait."""
-        every = self.policy.rounds_s
-        if every is None or not len(self.queue):
-            self.round_at = None
-        elif self.round_at is None or self.round_at <= self.at:
-            self.round_at = (floor(self.at / every) + 1) * every
-
-    def deciding_round(self) -> float | None:
-        """Return when the next round is that may decide something, as things stand.
-
-        A round decides what the one before it has decided until a job comes or goes, GPUs are freed, or a job crosses a level.
-        """
-        every = self.policy.rounds_s
-        if every is None or self.round_at is None or self.queue.changed or self.pass_epoch != self.capacity.epoch:
-            return self.round_at
-        crossing = self.next_crossing()
-        return None if crossing is None else max(self.round_at, (floor(crossing / every) + 1) * every)
-
-    def skip_idle_rounds(self, now: float) -> None:
-        """Nobody has told the pool of the rounds before `now`, which would have decided nothing: the next one is due from now on."""
-        every = self.policy.rounds_s
-        if every is not None and self.round_at is not None and self.round_at < now:
-            self.round_at = ceil(now / every) * every
-
-    def take_due(self) -> list[Job]:
-        """Return the jobs whose deadline has come, in the order of (deadline, id)."""
-        due: list[Job] = []
-        while (first := self._next_deadline()) is not None and first <= self.at:
-            due.append(self.jobs[heappop(self.timers)[1]])
-        return due
-
-    # --- ownership ---
-
-    def holders_of_gpus(self) -> set[str]:
-        """Return the jobs that hold GPUs, alone, beside another or in part."""
-        names: set[str] = set()
-        for node in self.nodes.values():
-            names.update(node.owner.values())
-            names.update(node.guests.values())
-            for held in node.shares.values():
-                names.update(held)
-        return names
-
-    def lease(self, job: Job) -> None:
-        """The job's members hold their GPUs (and the first one its master port)."""
-        host = self.jobs[job.beside] if job.beside is not None else None
-        for member in job.members:
-            node = self.nodes[member.node]
-            if host is not None and host.place < job.place:
-                node.guests.update(dict.fromkeys(member.gpus, job.id))
-                continue
-            for gpu in member.gpus:
-                assert gpu not in node.owner, f"GPU {gpu} of {node.name} has an owner"
-                if job.holds_whole:
-                    assert gpu not in node.shares, f"GPU {gpu} of {node.name} is held in part"
-                    node.owner[gpu] = job.id
-                else:
-                    held = node.shares.setdefault(gpu, {})
-                    held[job.id] = job.held_milli
-                    assert sum(held.values()) <= WHOLE_MILLI, f"GPU {gpu} of {node.name} is given out more than once"
-        self.nodes[job.members[0].node].ports[job.master_port] = job.id
-        self.tenant_gpus[job.tenant] = self.tenant_gpus.get(job.tenant, 0) + job.gpus_total
-
-    def unlease(self, job: Job) -> None:
-        """The gang's last member has ended: all of its GPUs are free, or those of the job that shares them alone."""
-        if job.beside is not None:
-            self._leave_to(self.jobs[job.beside], job)
-        else:
-            for member in job.members:
-                self._give_back(job, member)
-        self.nodes[job.members[0].node].ports.pop(job.master_port, None)
-        left = self.tenant_gpus[job.tenant] - job.gpus_total
-        if left:
-            self.tenant_gpus[job.tenant] = left
-        else:
-            del self.tenant_gpus[job.tenant]
-        self.capacity.epoch += 1
-
-    def _give_back(self, job: Job, member: Member) -> None:
-        node, gpus = self.nodes[member.node], member.gpus
-        if not job.holds_whole:
-            del node.shares[gpus[0]][job.id]
-            if not node.shares[gpus[0]]:
-                del node.shares[gpus[0]]
-            if node.schedulable:
-                self.capacity.give_share(node.name, gpus[0], job.held_milli)
-            return
-        for gpu in gpus:
-            del node.owner[gpu]
-        if node.schedulable:
-            self.capacity.give(node.name, gpus)
-
-    def _leave_to(self, partner: Job, job: Job) -> None:
-        """The job's GPUs are those of the other job alone."""
-        for member in job.members:
-            node = self.nodes[member.node]
-            for gpu in member.gpus:
-                node.owner[gpu] = partner.id
-                del node.guests[gpu]
-        job.beside = partner.beside = None
-        if self.policy.packs and partner.state in _RUNS:
-            self.hosts.note(partner, self)
 
     # --- snapshots ---
 
@@ -615,17 +277,17 @@ class PoolState:
             state.topology.set_node(node.name, node.rack, node.spine)
         for job in state.jobs.values():
             if job.state in HOLDS_GPUS:
-                state.lease(job)
+                lease(state, job)
         for node in state.nodes.values():
             state.refresh_capacity(node)
         for job in state.jobs.values():
             if job.state is JobState.QUEUED and job.queue_key is not None:
                 job.queue_key = None
                 state.enqueue(job)
-            state.set_timer(job)
+            set_timer(state, job)
             if job.suspects:
                 state.suspecting[job.id] = None
-            if job.state in _RUNS:
-                state.watch(job)
-        state.rank_anew()
+            if job.state in RUNS:
+                watch(state, job)
+        rank_anew(state)
         return state

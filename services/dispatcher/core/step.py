@@ -9,6 +9,7 @@ from typing import Final
 
 from schedmate.schemas.states import JobState
 from schedmate.services.dispatcher.core.apply import HANDLERS, apply
+from schedmate.services.dispatcher.core.beliefs import trust_is
 from schedmate.services.dispatcher.core.decisions import Decision, NodeMarked, Placed, Release, Stop
 from schedmate.services.dispatcher.core.fold import fold
 from schedmate.services.dispatcher.core.inputs import FoldError, Input
@@ -16,6 +17,7 @@ from schedmate.services.dispatcher.core.lifecycle import Emit, advance
 from schedmate.services.dispatcher.core.reservations import about, turn
 from schedmate.services.dispatcher.core.schedule import schedule
 from schedmate.services.dispatcher.core.state import PoolState
+from schedmate.services.dispatcher.core.timers import set_timer, take_due, turn_round
 
 
 class CorePoisonedError(Exception):
@@ -108,7 +110,7 @@ def recover(
     for index, decision in enumerate(decisions):
         apply(state, decision, index)
     for basis, weight in (trust or {}).items():
-        state.trust_is(basis, weight)
+        trust_is(state, basis, weight)
     _admit_due(state)
     close(state)
 
@@ -116,7 +118,7 @@ def recover(
 def close(state: PoolState) -> None:
     """Between two entries nothing is half done."""
     if state.policy.rounds_s is not None or state.round_at is not None:
-        state.turn_round()
+        turn_round(state)
     state.round_goes_on = False
     state.dirty_jobs.clear()
     state.dirty_nodes.clear()
@@ -126,11 +128,11 @@ def close(state: PoolState) -> None:
 
 def _admit_due(state: PoolState) -> None:
     """Jobs whose back-off has run out compete again. Deciding does the same in `advance`; it is no decision of its own."""
-    for job in state.take_due():
+    for job in take_due(state):
         if job.state is JobState.QUEUED and job.queue_key is None:
             state.enqueue(job)
         else:
-            state.set_timer(job)
+            set_timer(state, job)
 
 
 def decide(state: PoolState) -> list[Decision]:
@@ -150,7 +152,7 @@ def decide(state: PoolState) -> list[Decision]:
     if state.dirty_nodes:
         _mark_nodes(state, emit)
     if state.timers:
-        for job in state.take_due():
+        for job in take_due(state):
             state.touch(job)
     _advance_all(state, emit)
     if state.dirty_nodes:

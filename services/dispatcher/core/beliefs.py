@@ -1,0 +1,74 @@
+"""How far a pool believes its sources of advice (core/trust.py): what it hears of its jobs, and how their runs count for and against."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from schedmate.services.dispatcher.core.config import UNSCORED
+from schedmate.services.dispatcher.core.job import RUNS, Job, began_at, ran_s
+from schedmate.services.dispatcher.core.trust import Trust
+
+if TYPE_CHECKING:
+    from schedmate.services.dispatcher.core.state import PoolState
+
+
+def heed(state: PoolState, job: Job) -> None:
+    """The job's source has spoken: its word counts for or against it, unless the job has started before."""
+    if state.config.advice not in UNSCORED and job.attempt == 0:
+        state.trust.setdefault(job.basis or "", Trust()).said(job.id, job.p50_s, job.p10_s, job.p90_s)
+
+
+def watch(state: PoolState, job: Job) -> None:
+    """The job runs: remember when it will have outlasted a partner that has ended (core/trust.py)."""
+    for basis, known in state.trust.items():
+        runs_s = known.outlasts(job.id)
+        if runs_s is not None:
+            heappush(state.trust_due, (began_at(job) + runs_s - job.served_s, job.order, job.id, basis))
+
+
+def learn(state: PoolState, job: Job, *, whole: bool) -> None:
+    """A job has ended (`whole`: of itself, well): its sources are believed more, or less."""
+    before = {basis: known.weight for basis, known in state.trust.items()}
+    _settle(state)
+    run_s = ran_s(job) if whole else job.served_s
+    for known in state.trust.values():
+        partner = state.jobs.get(known.partner(job.id))
+        known.ended(job.id, run_s, whole=whole)
+        if partner is not None and partner.state in RUNS:
+            watch(state, partner)
+    for basis, known in state.trust.items():
+        if known.weight != before[basis]:
+            _weight_moved(state, basis)
+
+
+def _settle(state: PoolState) -> None:
+    """Decide the pairs of which the running job has lasted for long enough by now."""
+    while state.trust_due and state.trust_due[0][0] <= state.at:
+        due, order, job_id, basis = heappop(state.trust_due)
+        job, known = state.jobs.get(job_id), state.trust[basis]
+        runs_s = known.outlasts(job_id)
+        if job is None or runs_s is None or job.state not in RUNS:
+            continue
+        holds = began_at(job) + runs_s - job.served_s
+        if holds > due:  # it was stopped meanwhile, or its processes came up later
+            heappush(state.trust_due, (holds, order, job_id, basis))
+        else:
+            known.outlasted(job_id)
+
+
+def trust_is(state: PoolState, basis: str, weight: float) -> None:
+    """The log says how far the source was believed from then on."""
+    known = state.trust.setdefault(basis, Trust())
+    if known.weight != weight:
+        known.weight = weight
+        _weight_moved(state, basis)
+
+
+def _weight_moved(state: PoolState, basis: str) -> None:
+    """Whoever the weight moves stands elsewhere from now on."""
+    state.trust_moved[basis] = state.trust[basis].weight
+    if state.policy.uses_estimates:
+        for other in state.jobs.values():
+            if other.p50_s is not None and other.basis == basis:
+                state.place_anew(other)
