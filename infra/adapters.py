@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
+import structlog
+
 from schedmate.infra.blobs.port import Blobs
 from schedmate.infra.bus.port import EventBus
 from schedmate.infra.clock import Clock
@@ -25,6 +27,8 @@ from schedmate.infra.store.traced import TracedStore
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 _SERVER: Final = re.compile(r"(?:[^\s:@/,\[\]]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 
@@ -89,18 +93,36 @@ def make_llm(settings: ServiceSettings) -> LanguageModel:
     return OllamaModel(url, model, context_tokens=settings.ollama_context_tokens, threads=settings.ollama_threads)
 
 
-def make_embedder(written: str) -> Embedder | None:
-    """Return the embedder that a setting names (`none`, `hashed`, `ollama:MODEL@URL`), None for none. It connects when asked."""
+def make_embedder(written: str, state_dir: Path) -> Embedder | None:
+    """Return the embedder that a setting names, None for none. It connects, or loads its model, when asked.
+
+    `auto` is the local model where it was fetched and its libraries are there, else hashed features.
+
+    Raises:
+        SettingsError: the local model is asked for and cannot be used.
+    """
     if written == "none":
         return None
-    if written == "hashed":
-        from schedmate.infra.embeddings.hashed import HashedEmbedder  # noqa: PLC0415 - see the module's docstring
+    kind, _, rest = written.partition(":")
+    if kind == "ollama":
+        from schedmate.infra.embeddings.ollama import OllamaEmbedder  # noqa: PLC0415 - see the module's docstring
 
-        return HashedEmbedder()
-    from schedmate.infra.embeddings.ollama import OllamaEmbedder  # noqa: PLC0415 - see the module's docstring
+        model, _, url = rest.partition("@")
+        return OllamaEmbedder(url, model)
+    if kind in {"auto", "local"}:
+        from schedmate.infra.embeddings import local  # noqa: PLC0415 - see the module's docstring
 
-    model, _, url = written.removeprefix("ollama:").partition("@")
-    return OllamaEmbedder(url, model)
+        directory = Path(rest) if rest else state_dir / local.DIRECTORY
+        try:
+            return local.LocalEmbedder(directory)
+        except local.LocalModelError as error:
+            if kind == "local":
+                raise SettingsError(f"SCHEDMATE_EMBEDDINGS: {error}") from error
+            if directory.exists():
+                log.warning("the local model is left out", action="embeddings.no_local", error=str(error))
+    from schedmate.infra.embeddings.hashed import HashedEmbedder  # noqa: PLC0415 - see the module's docstring
+
+    return HashedEmbedder()
 
 
 def _local_path(settings: ServiceSettings, written: str, name: str) -> Path:

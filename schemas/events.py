@@ -247,6 +247,11 @@ class RunTimeEstimated(Event):
     basis: EstimateBasis
     similar: tuple[str, ...] = Field(default=(), max_length=20, description="Past jobs of the same tenant behind it.")
     similar_elsewhere: int = Field(default=0, ge=0, description="How many past jobs of other tenants stand behind it.")
+    worth_probing: bool | None = Field(
+        default=None,
+        exclude_if=lambda word: word is None,
+        description="Whether measuring this job (the profiler's time) would sharpen the estimates of its kind. Left out when nothing is said.",
+    )
 
 
 # --- progress, diagnoses: written by log-monitor ---------------------------------------------------------------------

@@ -195,7 +195,9 @@ class Trace:
     def _estimate(self, state: PoolState) -> i.Input:
         rng = self.rng
         p50 = rng.choice((None, 10.0, 1000.0))
-        return i.EstimateArrived(self._some_job(state), rng.randint(1, 4), p50, p50, p50, "learned")
+        return i.EstimateArrived(
+            self._some_job(state), rng.randint(1, 4), p50, p50, p50, "learned", rng.choice((None, True, False))
+        )
 
     def _progress(self, state: PoolState) -> i.Input:
         job = self._some_job(state)

@@ -10,6 +10,7 @@ from schedmate.cli import (
     analyze_commands,
     cluster_commands,
     diagnose_command,
+    embedding_commands,
     event_commands,
     history_commands,
     job_commands,
@@ -57,6 +58,7 @@ for module in (
     simulate_commands,
 ):
     module.register(app)
+app.add_typer(embedding_commands.app, name="embeddings")
 app.add_typer(event_commands.app, name="events")
 app.add_typer(history_commands.app, name="history")
 app.add_typer(token_commands.app, name="tokens")

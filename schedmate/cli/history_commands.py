@@ -153,7 +153,7 @@ async def _estimate(
 
         told, analysis = analyze_directory(Subject(entry=entry, gpus=spec.gpus, nodes=spec.nodes), source)
         records.take_analysis(record, told, analysis.fields)
-    embedder = make_embedder(settings.embeddings)
+    embedder = make_embedder(settings.embeddings, settings.state_dir)
     try:
         memory = Memory(store, embedder, rules_of(settings), clock)
         await memory.ready()

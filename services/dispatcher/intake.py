@@ -116,7 +116,9 @@ def _withdrawal(envelope: Envelope[Any]) -> i.Input:
 
 def _estimate(envelope: Envelope[Any]) -> i.Input | None:
     event: RunTimeEstimated = envelope.event
-    return i.EstimateArrived(event.job_id, event.revision, event.p10_s, event.p50_s, event.p90_s, event.basis.value)
+    return i.EstimateArrived(
+        event.job_id, event.revision, event.p10_s, event.p50_s, event.p90_s, event.basis.value, event.worth_probing
+    )
 
 
 def _progress(envelope: Envelope[Any]) -> i.Input | None:

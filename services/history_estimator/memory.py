@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
 
 from schedmate.infra.clock import Clock
 from schedmate.infra.embeddings.nearest import ExactIndex
-from schedmate.infra.embeddings.port import Embedder, EmbedderUnavailableError, Vector
+from schedmate.infra.embeddings.port import Embedder
 from schedmate.infra.store.port import Store, StoreError
 from schedmate.services.history_estimator.describing import described
 from schedmate.services.history_estimator.estimate import Estimate
 from schedmate.services.history_estimator.estimator import Estimator, Rules
 from schedmate.services.history_estimator.jobs import Job
 from schedmate.services.history_estimator.record import JobRecord, moment_key
+from schedmate.services.history_estimator.vectors import Vectors
 
 COLLECTION: Final = "history"
 REBUILT_MAX: Final = 20_000
@@ -26,6 +27,7 @@ PAGE: Final = 1_000
 OVERLAP_S: Final = 600.0
 TOLD_MAX: Final = 200_000
 FIT_EVERY_S: Final = 1.0
+REBUILT_WITHIN_S: Final = 20.0  # that the vectors of the past may take at a start: a job's event waits for it, once
 _LAST: Final = "\x7f"
 _ENDED, _SUBMITTED, _STARTED = 0, 1, 2  # in this order at one instant
 
@@ -38,13 +40,13 @@ class Memory:
     def __init__(
         self, store: Store, embedder: Embedder | None, rules: Rules, clock: Clock, *, catch_up_s: float = 5.0
     ) -> None:
-        self._store, self._embedder, self._clock = store, embedder, clock
+        self._store, self._clock = store, clock
+        self._vectors = Vectors(embedder, clock)
         self._estimator = Estimator(rules, ExactIndex if embedder is not None else None)
         self._catch_up_s = catch_up_s
         self._caught_up_at: float | None = None
         self._newest = ""
         self._told: OrderedDict[str, None] = OrderedDict()
-        self._vectors: OrderedDict[str, Vector | None] = OrderedDict()
         self._lock = asyncio.Lock()
 
     async def ready(self) -> None:
@@ -110,7 +112,7 @@ class Memory:
         """Tell the estimator the newest of the history and what is under way, in the order in which it happened."""
         ended = await self._page("ended_key", REBUILT_MAX)
         under_way = await self._page("open_key", OPEN_MAX)
-        jobs = await self._jobs([*ended, *under_way])
+        jobs = await self._jobs([*under_way, *ended], within_s=REBUILT_WITHIN_S)
         await asyncio.to_thread(self._replay, jobs)
         self._newest = max((moment_key(r.outcome_at or 0.0, r.job_id) for r in ended), default="")
         log.info("the history was read", action="history.rebuilt", ended=len(ended), under_way=len(under_way))
@@ -170,29 +172,13 @@ class Memory:
             high = str(documents[-1].body[field])
         return out
 
-    async def _jobs(self, records: Sequence[JobRecord]) -> list[tuple[JobRecord, Job]]:
-        vectors = await self._embedded([described(r.workload) for r in records])
+    async def _jobs(self, records: Sequence[JobRecord], within_s: float | None = None) -> list[tuple[JobRecord, Job]]:
+        vectors = await self._vectors.of([described(r.workload) for r in records], within_s=within_s)
         told = ((record, record.job(vector)) for record, vector in zip(records, vectors, strict=True))
         return [(record, job) for record, job in told if job is not None]
 
-    async def _vector(self, record: JobRecord) -> Vector | None:
-        return (await self._embedded([described(record.workload)]))[0]
-
-    async def _embedded(self, texts: Iterable[str]) -> list[Vector | None]:
-        """Return the vectors of texts, None where there is nothing to embed or nobody who does it."""
-        wanted = list(texts)
-        missing = sorted({text for text in wanted if text and text not in self._vectors})
-        if missing and self._embedder is not None:
-            try:
-                made = await self._embedder.embed(missing)
-            except EmbedderUnavailableError as error:
-                log.warning("no embeddings", action="history.no_embeddings", error=str(error))
-                made = []
-            for text, vector in zip(missing, made, strict=False):
-                self._vectors[text] = vector
-            while len(self._vectors) > TOLD_MAX:
-                self._vectors.popitem(last=False)
-        return [self._vectors.get(text) if text else None for text in wanted]
+    async def _vector(self, record: JobRecord) -> Sequence[float] | None:
+        return (await self._vectors.of([described(record.workload)]))[0]
 
     def _mark(self, job_id: str) -> None:
         self._told[job_id] = None

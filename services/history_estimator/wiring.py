@@ -42,7 +42,7 @@ def build(
         store = make_store(settings)
         owned.append(store)
     metrics = Metrics()
-    embedder = make_embedder(settings.embeddings)
+    embedder = make_embedder(settings.embeddings, settings.state_dir)
     memory = Memory(store, embedder, rules_of(settings), clock, catch_up_s=settings.history_catch_up_s)
     runner = GroupRunner(
         bus,

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import threading
 from math import sqrt
+from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 from schedmate.infra.adapters import make_embedder
+from schedmate.infra.embeddings import local
 from schedmate.infra.embeddings.hashed import HashedEmbedder
 from schedmate.infra.embeddings.nearest import ExactIndex
 from schedmate.infra.embeddings.ollama import OllamaEmbedder
 from schedmate.infra.embeddings.port import EmbedderUnavailableError
+from schedmate.infra.settings import SettingsError
+from tests.embedding_model import DIMENSIONS, LETTERS, real_model, tiny_model, write_sums
 
 TEXTS = [
     "framework pytorch task lm model bert",
@@ -33,9 +39,19 @@ def ollama(answer=served, **given) -> OllamaEmbedder:
     return OllamaEmbedder("http://127.0.0.1:1", "small", transport=httpx.MockTransport(answer), **given)
 
 
-@pytest.fixture(params=["hashed", "ollama"])
-async def embedder(request: pytest.FixtureRequest):
-    made = HashedEmbedder() if request.param == "hashed" else ollama()
+def tiny(tmp_path: Path, **given) -> local.LocalEmbedder:
+    pytest.importorskip("onnxruntime", reason="the extra `embeddings` is not installed")
+    pytest.importorskip("tokenizers", reason="the extra `embeddings` is not installed")
+    return local.LocalEmbedder(tiny_model(tmp_path / "model"), **given)
+
+
+@pytest.fixture(params=["hashed", "ollama", "local", "local-real"])
+async def embedder(request: pytest.FixtureRequest, tmp_path: Path):
+    makers = {
+        "hashed": HashedEmbedder, "ollama": ollama, "local": lambda: tiny(tmp_path),
+        "local-real": lambda: local.LocalEmbedder(real_model()),
+    }  # fmt: skip
+    made = makers[request.param]()
     yield made
     await made.stop()
 
@@ -79,12 +95,92 @@ async def test_a_server_that_gives_no_vectors_is_unavailable(answer):
     await embedder.stop()
 
 
-async def test_the_setting_names_the_embedder():
-    assert make_embedder("none") is None
-    for written, space in (("hashed", "hashed-1/256"), ("ollama:nomic@http://127.0.0.1:9", "ollama/nomic")):
-        made = make_embedder(written)
+async def test_the_setting_names_the_embedder(tmp_path: Path):
+    assert make_embedder("none", tmp_path) is None
+    for written, space in (
+        ("hashed", "hashed-1/256"),
+        ("ollama:nomic@http://127.0.0.1:9", "ollama/nomic"),
+        ("auto", "hashed-1/256"),
+    ):
+        made = make_embedder(written, tmp_path)
         assert made.space == space
         await made.stop()
+
+
+async def test_auto_takes_the_local_model_where_it_is_whole_and_local_insists_on_it(tmp_path: Path):
+    pytest.importorskip("onnxruntime", reason="the extra `embeddings` is not installed")
+    with pytest.raises(SettingsError, match="schedmate embeddings fetch"):
+        make_embedder("local", tmp_path)
+    directory = tiny_model(tmp_path / local.DIRECTORY)
+    for written in ("auto", "local", f"local:{directory}"):
+        made = make_embedder(written, tmp_path)
+        assert made.space.startswith("local/")
+        await made.stop()
+    (directory / local.MODEL).write_bytes(b"cut off")
+    assert make_embedder("auto", tmp_path).space == "hashed-1/256"
+    with pytest.raises(SettingsError, match="is broken"):
+        make_embedder("local", tmp_path)
+
+
+async def test_without_its_libraries_the_local_model_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    tiny_model(tmp_path / local.DIRECTORY)
+    monkeypatch.setattr(local, "find_spec", lambda name: None if name == "onnxruntime" else object())
+    assert make_embedder("auto", tmp_path).space == "hashed-1/256"
+    with pytest.raises(SettingsError, match="onnxruntime not installed: install the extra `embeddings`"):
+        make_embedder("local", tmp_path)
+
+
+async def test_another_model_is_another_space(tmp_path: Path):
+    one = tiny(tmp_path)
+    other = local.LocalEmbedder(
+        tiny_model(tmp_path / "other", table=np.ones((len(LETTERS) + 1, DIMENSIONS))),
+    )
+    assert one.space != other.space
+    assert tiny(tmp_path).space == one.space
+
+
+async def test_a_model_that_cannot_be_loaded_or_takes_too_long_is_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made = tiny(tmp_path)
+    for name, content in ((local.MODEL, b"no model"), (local.TOKENIZER, b"{}")):
+        kept = (tmp_path / "model" / name).read_bytes()
+        (tmp_path / "model" / name).write_bytes(content)
+        write_sums(tmp_path / "model")  # the files are what they were written as, and no model
+        broken = local.LocalEmbedder(tmp_path / "model")
+        with pytest.raises(EmbedderUnavailableError, match="the local model failed"):
+            await broken.embed(["text"])
+        await broken.stop()
+        (tmp_path / "model" / name).write_bytes(kept)
+    await made.embed(["text"])
+    waits = threading.Event()
+    slow = local.LocalEmbedder(tiny_model(tmp_path / "slow"), timeout_s=0.05)
+    monkeypatch.setattr(slow, "_some", lambda _: waits.wait() and [])
+    with pytest.raises(EmbedderUnavailableError, match=r"took more than 0\.05 s"):
+        await slow.embed(["text"])
+    waits.set()
+    await slow.stop()
+    await made.stop()
+
+
+async def test_hostile_texts_get_a_vector_from_the_local_model(embedder):
+    hostile = ["\x00\ud800 é " * 100_000, "a" * 1_000_000, "\n\t", "🜁" * 5_000]
+    try:
+        vectors = await embedder.embed(hostile)
+    except EmbedderUnavailableError:
+        assert isinstance(embedder, OllamaEmbedder)  # JSON takes no lone surrogates
+        return
+    assert {len(v) for v in vectors} == {len(v) for v in await embedder.embed(["text"])}
+
+
+async def test_the_real_model_puts_meanings_near_each_other():
+    made = local.LocalEmbedder(real_model())
+    cat, kitten, tax = await made.embed(["a cat sits on the mat", "a kitten rests on a rug", "quarterly tax report"])
+    await made.stop()
+    assert len(cat) == 384
+    near, far = (sum(x * y for x, y in zip(cat, other, strict=True)) for other in (kitten, tax))
+    assert near > 0.5
+    assert far < 0.2
 
 
 def test_the_nearest_are_found_newest_first_among_equals_and_the_oldest_are_forgotten():
@@ -99,8 +195,6 @@ def test_the_nearest_are_found_newest_first_among_equals_and_the_oldest_are_forg
 
 
 def test_the_nearest_of_many_are_those_of_all(seed: int):
-    import numpy as np  # noqa: PLC0415 - only here
-
     draw = np.random.default_rng(seed)
     vectors = draw.normal(size=(6_000, 8)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -210,6 +210,38 @@ def test_whoever_cannot_resume_or_is_large_is_not_profiled_and_keeps_out_of_the_
     assert all(node in ("n1", "n2") for node, _ in p.seats("a"))
 
 
+def worth(job: str, word: bool | None, revision: int = 1) -> i.EstimateArrived:
+    return i.EstimateArrived(job, revision, 10.0, 100.0, 900.0, "learned", word)
+
+
+def test_a_job_whose_measuring_would_teach_nothing_goes_past_the_profiler_and_an_unsaid_word_changes_nothing():
+    for word, node in ((False, "n1"), (None, "n3"), (True, "n3")):
+        p = lucid(3, 2, profiler_nodes=1)
+        p.step(worth("a", word))  # before its job
+        p.step(arrived("a", resumable=True))
+        assert [m.node for m in p.state.jobs["a"].members] == [node]
+        check(p.state)
+
+
+def test_in_the_profiler_those_worth_it_go_before_the_others_whatever_their_size():
+    p = lucid(2, 2, profiler_nodes=1)
+    p.running("first", gpus=2, resumable=True)
+    p.step(arrived("unsaid", resumable=True), arrived("large", gpus=2, resumable=True), worth("large", word=True))
+    p.step(i.EstimateArrived("large", 2, 10.0, 90.0, 900.0, "learned"))  # a revision that says nothing leaves the word
+    p.step(i.Tick(), after=80.0)
+    p.exit("first", None, cause="stopped", after=1.0)
+    check(p.state)
+    assert [m.node for m in p.state.jobs["large"].members] == ["n2"]
+    assert not p.state.jobs["unsaid"].members
+
+
+@pytest.mark.parametrize("advice", ["shadow", "off"])
+def test_a_pool_that_does_not_act_on_advice_profiles_as_if_nothing_were_said(advice: str):
+    p = lucid(3, 2, profiler_nodes=1, advice=advice)
+    p.step(arrived("a", resumable=True), worth("a", word=False))
+    assert [m.node for m in p.state.jobs["a"].members] == ["n3"]
+
+
 def test_whoever_waits_is_told_which_nodes_are_the_profilers():
     p = lucid(2, 1, profiler_nodes=1)
     for number in range(2):

@@ -36,6 +36,7 @@ INPUTS: tuple[i.Input, ...] = (
     arrived("j", gpu_type="h100", time_limit_s=60, trace="00-1-2-01", spec='{"näme": "训练"}'),
     i.ProfileArrived("j1", 0.5, 0.25, 3000),
     i.EstimateArrived("j", 2, None, 1.0, 2.0, "learned"),
+    i.EstimateArrived("j", 2, None, 1.0, 2.0, "learned", worth_probing=False),
     i.ProgressArrived("j", 1, 12.5),
     i.DiagnosisArrived("j", 1, "X", None, "do_not_retry", "n1", True, "ckpt", "halve it", False, 0.75),
     i.ConfigChanged(PoolConfig(tenant_gpus={"a": 1}).to_json()),

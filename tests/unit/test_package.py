@@ -92,19 +92,21 @@ def names(wheel: Path) -> set[str]:
 
 
 def test_every_import_of_the_program_is_a_declared_dependency():
-    """A plain `pip install .` has the direct dependencies and what they bring; what we import is ours to declare. The simulator has an extra."""
+    """A plain `pip install .` has the direct dependencies and what they bring; what we import is ours to declare. The simulator and the embeddings have extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    declared, extra = (
+    optional = project["optional-dependencies"]
+    declared, simulator, embeddings = (
         {normal(re.split(r"[^A-Za-z0-9._-]", text, maxsplit=1)[0]) for text in listed}
-        for listed in (project["dependencies"], project["optional-dependencies"]["sim"])
+        for listed in (project["dependencies"], optional["sim"], [*optional["embeddings"], *optional["vectors"]])
     )
+    extras = {ROOT / "simulator": simulator, ROOT / "infra" / "embeddings": embeddings}
     brought = {"starlette": "fastapi", "pydantic_core": "pydantic"}  # named in its owner's own documentation and types
     distributions = packages_distributions()
     undeclared = {
         (imported, str(path.relative_to(ROOT)))
         for path in program_modules()
         for imported in imports(path) - sys.stdlib_module_names - {"schedmate", "__future__"}
-        if not (declared | (extra if path.is_relative_to(ROOT / "simulator") else set()))
+        if not declared.union(*(names for folder, names in extras.items() if path.is_relative_to(folder)))
         & {normal(name) for name in [*distributions.get(imported, []), brought.get(imported, "")]}
     }
     assert undeclared == set()

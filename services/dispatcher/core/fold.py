@@ -237,6 +237,8 @@ def _estimate(state: PoolState, value: EstimateArrived) -> None:
     raw = state.config.advice == "raw"
     job.p10_s, job.p90_s = usable(value.p10_s, raw=raw), usable(value.p90_s, raw=raw)
     job.p50_s, job.basis = usable(value.p50_s, raw=raw), value.basis
+    if value.worth_probing is not None:
+        job.worth_probing = value.worth_probing
     if value.p50_s is not None:
         heed(state, job)
     if state.policy.uses_estimates or state.reservations:

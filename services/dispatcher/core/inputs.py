@@ -216,6 +216,7 @@ class EstimateArrived(Input):
     p50_s: float | None
     p90_s: float | None
     basis: str
+    worth_probing: bool | None = None  # is the profiler's time well spent on it? None: nothing is said
 
 
 @dataclass(unsafe_hash=True, slots=True)

@@ -101,6 +101,7 @@ class Job:
     profile: tuple[float, float, int] | None = None  # how it uses a GPU (core/sharing.py)
     beside: str | None = None  # the job that holds the same GPUs
     profiling: bool = False  # it holds GPUs of the profiler
+    worth_probing: bool | None = None  # advice: is the profiler's time well spent on it? (core/profiling.py)
     inference: bool = False
     within: str | None = None  # all members in one "rack" or "spine"
     served_s: float = 0.0  # how long earlier attempts ran that were stopped

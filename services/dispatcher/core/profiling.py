@@ -4,6 +4,10 @@ Lucid (ASPLOS'23), section 3.2: a job of few GPUs runs first on a few nodes of i
 fails, fails early) and have waited little; of the others it is known how they use a GPU when they go on outside. The smallest go first
 (space-aware), and the profiler takes one node more while many wait for it (time-aware). Only a job that can resume is profiled: it is
 stopped when its time is up.
+
+Beyond Lucid: whoever estimates may say of a job whether the profiler's time is well spent on it, because much is still to be learned of its
+kind. Then it goes before the others there; a job of which it is said that it is not goes outside at once. Unsaid, or in a pool that does
+not act on advice, all is as in Lucid.
 """
 
 from __future__ import annotations
@@ -32,7 +36,13 @@ def is_profiled(state: PoolState, job: Job) -> bool:
         and job.nodes == 1
         and job.gpus <= config.profiler_gpus_max
         and state.milli_of(job) == WHOLE_MILLI
+        and not (job.worth_probing is False and state.acts_on_advice)
     )
+
+
+def is_preferred(state: PoolState, job: Job) -> bool:
+    """Tell whether a job goes before the others in the profiler."""
+    return job.worth_probing is True and state.acts_on_advice
 
 
 def sets_apart(state: PoolState, job: Job) -> tuple[bool, tuple[float, float, int] | None]:

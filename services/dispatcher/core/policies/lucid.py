@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from schedmate.services.dispatcher.core.placement import Placer
 from schedmate.services.dispatcher.core.policies.qssf import Qssf
-from schedmate.services.dispatcher.core.profiling import ProfilerFirst, is_profiled
+from schedmate.services.dispatcher.core.profiling import ProfilerFirst, is_preferred, is_profiled
 from schedmate.services.dispatcher.core.queue import Key
 from schedmate.services.dispatcher.core.state import Job, PoolState
+
+BEFORE_OTHERS: Final = 1e6
+"""More than any job has GPUs."""
 
 
 class Lucid(Qssf):
@@ -25,5 +30,6 @@ class Lucid(Qssf):
     def key(self, job: Job, state: PoolState) -> Key:
         """Priority class, then the expected GPU time (in the profiler: the GPUs), then submission."""
         if is_profiled(state, job):
-            return (-job.priority, float(job.gpus), job.submitted_at, job.order)
+            first = BEFORE_OTHERS if is_preferred(state, job) else 0.0
+            return (-job.priority, float(job.gpus) - first, job.submitted_at, job.order)
         return super().key(job, state)
