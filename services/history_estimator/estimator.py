@@ -1,16 +1,17 @@
 """The estimator: what is known of past jobs in, a distribution of the run time out. Pure, online; the same in production and simulator.
 
 It is told of submissions, starts and ends in the order of time, and asked at any instant. Order of work: the same job before
-(`exact_prior`), jobs with a like workload (`similar_jobs`), the learned model (`learned`), stated steps times the step time of kin on that
-GPU type (`steps`), the user's jobs (`user_median`), the pool's (`pool_prior`), `unknown`. A tenant's own past decides; others' jobs serve
-a tenant that has too little of its own, each tenant with one voice or a bounded weight, and only where the pool allows it.
+(`exact_prior`), jobs with a like workload (`similar_jobs`), the learned model where it has seen the kind of job (`learned`), stated steps times
+the step time of kin on that GPU type, or its model's published work at the cluster's pace (`steps`), the learned model with its guard, the
+user's jobs (`user_median`), the pool's (`pool_prior`), `unknown`. A tenant's own past decides; others' jobs serve a tenant that has too little
+of its own, each tenant with one voice or a bounded weight, and only where the pool allows it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import exp, isfinite, log, sqrt
 from typing import Any, Final, TypeVar
 
@@ -22,8 +23,10 @@ from schedmate.services.history_estimator.features import Past, Row
 from schedmate.services.history_estimator.groups import median
 from schedmate.services.history_estimator.hazard import Hazard
 from schedmate.services.history_estimator.jobs import Ended, Job
+from schedmate.services.history_estimator.kin_steps import KinSteps
+from schedmate.services.history_estimator.paces import Clusters
 from schedmate.services.history_estimator.sampling import COMMON, Samples
-from schedmate.services.history_estimator.similar import SimilarJobs, VectorIndex, steps_of
+from schedmate.services.history_estimator.similar import SimilarJobs, VectorIndex
 
 REPEATS_MAX: Final = 20
 SIMILAR_SHOWN: Final = 20
@@ -65,6 +68,7 @@ class _Told:
     similar: tuple[str, ...] = ()
     elsewhere: int = 0
     points: tuple[float, ...] = ()  # what the middle was chosen from
+    judged: str = ""  # apart from others of its basis
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +100,6 @@ class _Traits:
     sharing_class: str | None
 
 
-@dataclass(slots=True)
-class _StepTimes:
-    """Step times of one kind of model on one GPU type and count, newest last."""
-
-    logs: deque[float] = field(default_factory=lambda: deque(maxlen=50))
-    jobs: deque[str] = field(default_factory=lambda: deque(maxlen=SIMILAR_SHOWN))
-
-
 class Estimator:
     """Estimates from the past it is told of. `new_index` makes the index of embedded jobs; without one, nothing is found by likeness."""
 
@@ -113,7 +109,8 @@ class Estimator:
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._repeats: OrderedDict[tuple[str, ...], deque[tuple[str, float, str | None]]] = OrderedDict()
         self._similar = SimilarJobs(new_index) if new_index is not None else None
-        self._steps: OrderedDict[tuple[str, ...], _StepTimes] = OrderedDict()
+        self._kin_steps = KinSteps()
+        self._clusters = Clusters()
         self._traits: OrderedDict[str, _Traits] = OrderedDict()
         self._hazards: OrderedDict[tuple[str, ...], Hazard] = OrderedDict()
         self._pool_tenants: dict[str, OrderedDict[str, deque[float]]] = {}
@@ -172,11 +169,8 @@ class Estimator:
             _kept(self._repeats, key, lambda: deque(maxlen=REPEATS_MAX)).append((job.id, log_s, job.content_hash))
         if self._similar is not None:
             self._similar.learn(job, log_s)
-        steps = ended.steps or steps_of(job.workload)
-        for key in _step_keys(job) if steps else ():
-            times = _kept(self._steps, key, _StepTimes)
-            times.logs.append(log_s - log(steps or 1.0))
-            times.jobs.append(job.id)
+        self._kin_steps.learn(job, log_s, ended.steps)
+        self._clusters.learn(job, log_s)
         tenants = self._pool_tenants.setdefault(job.pool, OrderedDict())
         tenants.setdefault(job.tenant, deque(maxlen=50)).append(log_s)
         if ended.gpu_utilisation is not None or ended.gpu_memory_bytes is not None or ended.sharing_class is not None:
@@ -228,11 +222,15 @@ class Estimator:
         asked = [job for job, known in zip(jobs, told, strict=True) if known is None]
         predicted = iter(self._predicted(asked, rows))
         return [
-            self._calibrated(
-                job, known or next(predicted) or self._stated(job) or self._of_user(job) or self._of_pool(job)
-            )
+            self._calibrated(job, known or self._less(job, next(predicted)))
             for job, known in zip(jobs, told, strict=True)
         ]
+
+    def _less(self, job: Job, learned: _Told | None) -> _Told | None:
+        """What speaks where nothing like the job has ended: a model that knows its kind, else physics, else the others' level."""
+        if learned is not None and not learned.judged:
+            return learned
+        return self._stated(job) or self._published(job) or learned or self._of_user(job) or self._of_pool(job)
 
     def _row(self, job: Job, at: float) -> Row:
         known = self._open.get(job.id)
@@ -274,6 +272,10 @@ class Estimator:
             told = model.predict([rows[p].values for p in places])
             elsewhere = self._samples.jobs(name) if name == COMMON else 0
             for place, (low, mean, high) in zip(places, told.tolist(), strict=True):
+                first = model.first_time(rows[place].values, rows[place].level, mean)
+                if first is not None:
+                    out[place] = _Told(EstimateBasis.LEARNED, *first, elsewhere=elsewhere, judged="first time")
+                    continue
                 points = (_beyond_dead_band(rows[place].recent, mean), rows[place].level, mean)
                 chosen = _kept(self._choices, _class(jobs[place]), Choice).pick(points)
                 middle = chosen + TOWARDS_MEAN * (mean - chosen)
@@ -284,13 +286,15 @@ class Estimator:
 
     def _stated(self, job: Job) -> _Told | None:
         """The steps that the code states, times the step time of its kin on that GPU type."""
-        steps = steps_of(job.workload)
-        for key in _step_keys(job) if steps else ():
-            times = self._steps.get(key)
-            if times is not None and times.logs:
-                logs = [one + log(steps or 1.0) for one in times.logs]
-                return _of_logs(EstimateBasis.STEPS, logs, tuple(reversed(times.jobs)))
-        return None
+        told = self._kin_steps.told(job)
+        return _of_logs(EstimateBasis.STEPS, *told) if told is not None else None
+
+    def _published(self, job: Job) -> _Told | None:
+        """The work that is published of the job's model, at the pace of the cluster."""
+        told = self._clusters.told(job, across_tenants=self._rules.across(job.pool))
+        if told is None:
+            return None
+        return _Told(EstimateBasis.STEPS, told.low, told.middle, told.high, (), told.elsewhere, judged="published")
 
     def _of_user(self, job: Job) -> _Told | None:
         for group in self._past.of_user(job):
@@ -319,7 +323,7 @@ class Estimator:
         if told is None:
             risk = risk_of.risk(3600.0) if risk_of is not None else None
             return UNKNOWN if risk is None else Estimate(EstimateBasis.UNKNOWN, early_end_risk=round(risk, 4))
-        key = (job.tenant, job.pool, told.basis.value)
+        key = (job.tenant, job.pool, f"{told.basis.value} {told.judged}".strip())
         low, high = self._trackers.setdefault(key, Tracker()).widened(told.low, told.middle, told.high)
         known = self._open.get(job.id)
         if known is not None and known.started_at is None:
@@ -379,15 +383,4 @@ def _risk_keys(job: Job) -> tuple[Key, ...]:
         keys.insert(0, ("user", job.tenant, job.user))
     if job.exact_key is not None:
         keys.insert(0, ("exact", *job.exact_key))
-    return tuple(keys)
-
-
-def _step_keys(job: Job) -> tuple[Key, ...]:
-    """Return the kinds of jobs whose step time is the job's, the nearest first: the model, then its family; of its own tenant."""
-    told = job.workload
-    where = (job.tenant, job.gpu_type or "", str(job.gpus))
-    batch = str(told.get("global_batch_size") or told.get("batch_size_per_device") or "")
-    keys = [("model", *where, str(told["model_name"]), batch)] if told.get("model_name") else []
-    if told.get("model_family"):
-        keys.append(("family", *where, str(told["model_family"]), batch))
     return tuple(keys)

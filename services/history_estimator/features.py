@@ -20,6 +20,7 @@ from schedmate.services.history_estimator.groups import (
     Group,
 )
 from schedmate.services.history_estimator.jobs import Ended, Job, plain_name
+from schedmate.services.history_estimator.work import kind_of
 
 CLASS_DURATIONS: Final = (
     "ewma", "last", "last_2", "median_5", "median_20", "median_200", "p10_200", "p90_200", "p25_20", "p75_20", "recent",
@@ -51,7 +52,7 @@ COLUMNS: Final = (
     "pool", "gpus", "time_limit", *(f"workload:{n}" for n in NUMBERS), *(f"workload:{n}" for n in WORDS),
     *(f"class:{n}" for n in (*CLASS_DURATIONS, *CLASS_SHAPE, *SERIES_NAMES, *SERIES_SHAPE_NAMES)),
     *(f"pool:{n}" for n in (*POOL_DURATIONS, *POOL_SHAPE)),
-    *(f"{kin}:{n}" for kin in KIN for n in KIN_DURATIONS), *(f"relative:{n}" for n in RELATIVE),
+    *(f"{kin}:{n}" for kin in KIN for n in KIN_DURATIONS), *(f"relative:{n}" for n in RELATIVE), "kind",
 )  # fmt: skip
 
 _DURATION_AT: Final = {name: place for place, name in enumerate(DURATION_NAMES)}
@@ -146,7 +147,7 @@ class Past:
             told = kin.durations(at) if kin is not None else _NO_DURATIONS
             values.extend(told[n] for n in _KIN_DURATIONS_AT)
         values.extend(durations[n] - level for n in _RELATIVE_AT)
-        values.extend((series[0] - level, series[3] - level))
+        values.extend((series[0] - level, series[3] - level, self._code("kind", kind_of(job.workload))))
         return Row(array("d", values), level, recent if recent == recent else level, at)  # noqa: PLR0124
 
     def _group(self, key: Key) -> Group:

@@ -19,6 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from schedmate.services.history_estimator.features import COLUMNS
+from schedmate.services.history_estimator.novelty import Guard, Mask, guard
 from schedmate.services.history_estimator.trees import BINS_MAX, Bins, FlatTrees, Numbers
 
 Places = np.ndarray[Any, np.dtype[np.intp]]
@@ -30,6 +32,11 @@ CENSORED_MAX: Final = 1_000
 CENSORED_SHARES: Final = (1 / 6, 1 / 2, 5 / 6)
 LOW, HIGH = 0.1, 0.9
 SIDE_MIN: Final = 0.05
+GUARD_ROWS: Final = 1_500
+_KIND: Final = COLUMNS.index("kind")
+_LEVEL: Final = COLUMNS.index("class:median_200")
+_OF_KIND: Final = [n for n, name in enumerate(COLUMNS) if name.startswith(("model:", "name:"))]
+"""What is known of a job's kind, and of its name: nothing, the first time."""
 _NORMAL: Final = NormalDist()
 _TENTH: Final = 1.2815515655446004  # the 90 % quantile of the normal distribution
 
@@ -52,8 +59,15 @@ class Sample:
 class Model:
     """A fitted model; immutable."""
 
-    def __init__(self, models: Sequence[Any], columns: Places, bins: Bins, flat: FlatTrees | None) -> None:
+    def __init__(
+        self, models: Sequence[Any], columns: Places, bins: Bins, flat: FlatTrees | None, guarded: Guard | None = None
+    ) -> None:
         self._models, self._columns, self._bins, self._flat = models, columns, bins, flat
+        self._guard = guarded
+
+    def first_time(self, row: Sequence[float], level: float, told: float) -> tuple[float, float, float] | None:
+        """Return what is to be said of a row whose kind of job the model never saw (low, middle, high), None of any other."""
+        return self._guard.first_time(row[_KIND], level, told) if self._guard is not None else None
 
     def predict(self, rows: Sequence[Sequence[float]]) -> Numbers:
         """Return, a row each, the logarithms (10 % quantile, mean, 90 % quantile), ordered. Shape (rows, 3)."""
@@ -99,7 +113,28 @@ def fit(sample: Sample, before: Model | None = None) -> Model | None:
             plain = _trees("squared_error", None)
             models.append(plain.fit(numbers[:ended], logs[:ended], sample_weight=weights[:ended]))
         flat = FlatTrees.of(models, bins, taken[-CHECKED_ROWS:])
-    return Model(models, columns, bins, flat)
+        guarded = (
+            _guarded(rows[:ended][-GUARD_ROWS:], logs[:ended][-GUARD_ROWS:]) if rows.shape[1] == len(COLUMNS) else None
+        )
+    return Model(models, columns, bins, flat, guarded)
+
+
+def _guarded(rows: Numbers, logs: Numbers) -> Guard | None:
+    """Leave each kind of job out in turn, and tell it from the others as if it came for the first time."""
+    levels = rows[:, _LEVEL]
+    levels = np.where(np.isnan(levels), np.median(logs), levels)
+    first = rows.copy()
+    first[:, _OF_KIND] = np.nan
+
+    def told_without(held: Mask) -> Numbers:
+        taught = rows[~held]
+        columns = np.flatnonzero(np.nanmin(taught, axis=0, initial=np.inf) < np.nanmax(taught, axis=0, initial=-np.inf))
+        if not len(columns):
+            return np.asarray(levels[held])
+        fitted = _trees("squared_error", None).fit(taught[:, columns], logs[~held])
+        return np.asarray(fitted.predict(first[held][:, columns]), dtype=np.float64)
+
+    return guard(rows[:, _KIND], levels, logs, told_without)
 
 
 def _threads() -> Any:

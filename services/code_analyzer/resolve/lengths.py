@@ -105,11 +105,13 @@ def well_known(call: Call) -> V | None:
         if part[2]:
             count = count * int(part[2]) // 100 if part[3] else min(count, int(part[2]))
         return V(count, call.place, Basis.COMPUTED)
-    sizes = table.get(last.lower())
+    year = call.kwargs.get("year")
+    dated = f"{last.lower()}{year.data}" if year is not None and isinstance(year.data, str) else last.lower()
+    sizes = table.get(dated)
     if sizes is None or not ("torchvision" in call.name or "datasets" in call.name or last[:1].isupper()):
         return None
     train = call.argument(1, "train")
-    split_name = call.kwargs.get("split")
+    split_name = call.kwargs.get("split", call.kwargs.get("image_set"))
     part_name = "train" if train is None or train.data is not False else "test"
     if split_name is not None and isinstance(split_name.data, str):
         part_name = split_name.data

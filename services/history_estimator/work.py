@@ -1,0 +1,89 @@
+"""How much work a job states: steps, and of a step on one GPU the FLOPs and what is synchronised. From its source and published constants only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final
+
+from schedmate.services.history_estimator.jobs import Value
+from schedmate.services.history_estimator.published import Data, Model, data_of, known_data, model_of, plain
+from schedmate.services.history_estimator.similar import steps_of
+
+TRAINING: Final = 3.0
+"""Forward and backward together, in forward passes: the backward pass costs two (Kaplan et al. 2020, section 2.1)."""
+BYTES_A_PARAMETER: Final = 4.0
+SMALL_SIDE: Final = 64.0
+STEM: Final = 16.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a job does. `flops` and `synced_bytes` are those of one step on one GPU; `kind` is that of the job."""
+
+    steps: float
+    flops: float
+    synced_bytes: float
+    across_nodes: bool
+    kind: str
+
+
+def work_of(workload: Mapping[str, Value], gpus: int) -> Work | None:
+    """Return the work of a job on so many GPUs in all, None where its source does not state all that it takes."""
+    family, name = _word(workload.get("model_family")), _word(workload.get("model_name"))
+    model = model_of(name, family, _number(workload.get("model_params")))
+    data = data_of(_word(workload.get("dataset")))
+    batch = _samples_a_step(workload, gpus)
+    if model is None or batch is None:
+        return None
+    steps = steps_of(workload) or _steps(workload, data, batch * max(gpus, 1))
+    if steps is None:
+        return None
+    synced = 2.0 * BYTES_A_PARAMETER * model.params * (gpus - 1) / gpus if gpus > 1 else 0.0
+    nodes = _number(workload.get("nodes")) or 1.0
+    flops = TRAINING * forward_flops(model, data) * batch
+    return Work(steps, flops, synced, nodes > 1, kind_of(workload) or "")
+
+
+def kind_of(workload: Mapping[str, Value]) -> str | None:
+    """Return what kind of job it is: its model's name (else family) with its data set's, as far as that is known; None without a model."""
+    named = plain(_word(workload.get("model_name")) or _word(workload.get("model_family")) or "")
+    return f"{named}/{known_data(_word(workload.get('dataset'))) or ''}" if named else None
+
+
+def forward_flops(model: Model, data: Data | None) -> float:
+    """Return the FLOPs of one sample forward. A picture is no larger than its data set has it; a text or sound is as long as the data set says."""
+    if model.kind == "picture":
+        side = data.side if data is not None and data.side is not None else model.reference
+        scaled = model.forward * (min(side, model.reference) / model.reference) ** 2
+        return scaled * STEM if model.small_stem and side <= SMALL_SIDE else scaled
+    if model.kind == "token":
+        return model.forward * (data.tokens if data is not None and data.tokens is not None else model.reference)
+    if model.kind == "second":
+        return model.forward * (data.seconds if data is not None and data.seconds is not None else model.reference)
+    return model.forward
+
+
+def _samples_a_step(workload: Mapping[str, Value], gpus: int) -> float | None:
+    """Return the samples that one GPU works through in a step, accumulation included."""
+    whole = _number(workload.get("global_batch_size"))
+    if whole is not None:
+        return whole / max(gpus, 1)
+    one = _number(workload.get("batch_size_per_device"))
+    return one * (_number(workload.get("grad_accum")) or 1.0) if one is not None else None
+
+
+def _steps(workload: Mapping[str, Value], data: Data | None, batch: float) -> float | None:
+    epochs = _number(workload.get("epochs"))
+    return epochs * max(data.samples / batch, 1.0) if epochs is not None and data is not None else None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
+        return None
+    return float(value)
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
