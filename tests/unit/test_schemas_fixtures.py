@@ -42,7 +42,17 @@ def test_every_sum_has_its_fixture():
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_fixture_shows_every_field_that_its_model_has(file: Path):
     value = json.loads(file.read_text("utf-8"))["value"]
-    assert set(value) == set(BY_TYPE[file.stem].model_fields)
+    fields = BY_TYPE[file.stem].model_fields
+    joined_later = {name for name, field in fields.items() if field.exclude_if is not None}  # docs/adr/0017
+    assert set(value) == set(fields) - joined_later
+
+
+def test_a_field_that_joined_a_version_later_is_optional_and_left_out_at_its_default():
+    joined = [(m, n, f) for m in BY_TYPE.values() for n, f in m.model_fields.items() if f.exclude_if is not None]
+    assert {(m.__name__, name) for m, name, _ in joined} == {("RunTimeEstimated", "worth_probing")}
+    for _, _, field in joined:
+        assert not field.is_required()
+        assert field.exclude_if(field.get_default())
 
 
 def test_a_new_fixture_is_written_with_its_sum_and_never_over_one_that_is_there(
