@@ -13,6 +13,7 @@ from schedmate.schemas.events import (
     JobCancelled,
     JobDecision,
     JobFailed,
+    JobStopping,
     JobSucceeded,
     ProgressObserved,
     RunExited,
@@ -21,11 +22,15 @@ from schedmate.schemas.events import (
     WorkloadValue,
 )
 from schedmate.schemas.job import JobFields, JobSpec
+from schedmate.schemas.reasons import Reason
 from schedmate.services.history_estimator.jobs import Ended, Job, Outcome
 
 VERSION: Final = 1
 ATTEMPTS_MAX: Final = 50
 CAUSES_MAX: Final = 50
+
+GAVE_WAY: Final = frozenset({Reason.PREEMPTED, Reason.RECLAIMED, Reason.MAINTENANCE, Reason.PROFILED, Reason.UNPACKED})
+"""Stops of the scheduler's own: the job was not at fault, and one that can resume goes on where it was."""
 
 KEYS: Final = frozenset({"ended_key", "open_key", "exact_key", "user_key"})
 
@@ -36,6 +41,7 @@ class Attempt(BaseModel):
     started_at: float | None = None
     ended_at: float | None = None
     resumed: bool = False
+    gave_way: bool = False
 
     @property
     def duration_s(self) -> float | None:
@@ -71,6 +77,7 @@ class JobRecord(BaseModel):
     gpu_type: str | None = None
     directory: str | None = None
     time_limit_s: float | None = None
+    resumable: bool = False
     workload: dict[str, WorkloadValue] = Field(default_factory=dict)
     source: str | None = None  # where an imported job comes from; None: it ran here
     submitted_at: float | None = None
@@ -83,11 +90,34 @@ class JobRecord(BaseModel):
 
     @property
     def runtime_s(self) -> float | None:
-        """How long the successful attempt ran; None unless the job succeeded, from its start to its end in one attempt."""
-        if self.outcome != "succeeded":
+        """How long its work took; None unless the job succeeded, and every attempt that did a part of it is known."""
+        return self._ran_s() if self.outcome == "succeeded" else None
+
+    def _ran_s(self) -> float | None:
+        attempt, earlier_s = self.attempts.get(self.outcome_attempt), self.earlier_s(self.outcome_attempt)
+        if attempt is None or attempt.duration_s is None or earlier_s is None:
             return None
-        attempt = self.attempts.get(self.outcome_attempt)
-        return None if attempt is None or attempt.resumed else attempt.duration_s
+        return attempt.duration_s + earlier_s
+
+    def earlier_s(self, number: int) -> float | None:
+        """Return how long those attempts ran whose work this one goes on with; None where that is not known.
+
+        An attempt that gave way is gone on with where the job can resume. One that resumes from a checkpoint after a failure does again what
+        was done since, nobody knows how much.
+        """
+        total = 0.0
+        while number in self.attempts:
+            before = self.attempts.get(number - 1)
+            if before is None or not before.gave_way:
+                return None if self.attempts[number].resumed else total
+            if not (self.resumable or self.attempts[number].resumed):
+                return total
+            if before.started_at is not None:
+                if before.duration_s is None:
+                    return None
+                total += before.duration_s
+            number -= 1
+        return total
 
     @property
     def complete(self) -> bool:
@@ -99,8 +129,10 @@ class JobRecord(BaseModel):
 
     @property
     def started_at(self) -> float | None:
-        """When its last attempt began."""
-        return self.attempts[max(self.attempts)].started_at if self.attempts else None
+        """When its last attempt began; where it goes on with the work of earlier ones, by so much earlier."""
+        last = max(self.attempts, default=0)
+        began = self.attempts[last].started_at if last else None
+        return began - (self.earlier_s(last) or 0.0) if began is not None else None
 
     def job(self, vector: Sequence[float] | None = None) -> Job | None:
         """Return the job as the estimator knows it, None before its submission is known."""
@@ -112,12 +144,10 @@ class JobRecord(BaseModel):
         )  # fmt: skip
 
     def ended(self, job: Job) -> Ended | None:
-        """Return its end, None before it is complete. A run that was resumed does not say how long a whole one is."""
+        """Return its end, None before it is complete. Without all that did a part of the work it does not say how long a whole run is."""
         if not self.complete or self.outcome is None or self.outcome_at is None:
             return None
-        attempt = self.attempts.get(self.outcome_attempt)
-        run_s = attempt.duration_s if attempt is not None and not attempt.resumed else None
-        return Ended(job, run_s, self.outcome_at, self.outcome)
+        return Ended(job, self._ran_s(), self.outcome_at, self.outcome)
 
     def body(self) -> dict[str, Any]:
         """Return the document. A complete job is found by the instant of its end, one that has not ended by that of its submission."""
@@ -159,6 +189,7 @@ def take_submission(record: JobRecord, spec: JobSpec, submitted_at: float) -> No
     record.tenant, record.user, record.name = spec.tenant, spec.user, spec.name
     record.gpus_total, record.command_hash, record.submitted_at = spec.gpus_total, command_hash(spec), submitted_at
     record.gpu_type, record.time_limit_s = spec.gpu_type, spec.time_limit_s
+    record.resumable = spec.resume_flag is not None or spec.checkpoint_dir is not None
     record.directory = spec.workdir if spec.bundle is None else None
 
 
@@ -186,7 +217,9 @@ def take_exit(record: JobRecord, event: RunExited) -> None:
 
 
 def take_decision(record: JobRecord, event: JobDecision) -> None:
-    """Take in the end of a job, or that an attempt resumes."""
+    """Take in the end of a job, that an attempt resumes, or that it gave way."""
+    if isinstance(event, JobStopping) and event.reason in GAVE_WAY and (stopped := _attempt(record, event.attempt)):
+        stopped.gave_way = True
     if getattr(event, "resume_from", None) is not None:
         attempt = _attempt(record, event.attempt)
         if attempt is not None and event.NAME == "job.assigned":
@@ -203,11 +236,11 @@ def take_decision(record: JobRecord, event: JobDecision) -> None:
 
 
 def elapsed_s(record: JobRecord, event: ProgressObserved, at: float) -> float | None:
-    """Return how long the run of a progress had been going by then."""
+    """Return how long the work of a progress had been going by then, in this attempt and in those that it goes on with."""
     attempt = record.attempts.get(event.attempt)
     if attempt is None or attempt.started_at is None or at < attempt.started_at:
         return None
-    return at - attempt.started_at
+    return at - attempt.started_at + (record.earlier_s(event.attempt) or 0.0)
 
 
 def note_cause(record: JobRecord, cause: str) -> None:
