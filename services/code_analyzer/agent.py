@@ -48,6 +48,7 @@ class Outcome:
     suggested: Mapping[str, Suggestion]
     calls: int
     tokens: int
+    answered: bool = True  # did the model answer at all?
 
 
 @dataclass(slots=True)
@@ -78,8 +79,9 @@ class Agent:
                     votes.append(await self._vote(texts, wanted, seed, spent))  # noqa: PERF401 - those before a timeout count
         except (TimeoutError, ModelUnavailableError):
             pass  # advice that does not come is none: what was voted so far must still be a majority of all votes
+        answered = bool(votes)
         votes += [[] for _ in range(self._bounds.votes - len(votes))]
-        return Outcome(counted(votes, wanted), spent.calls, spent.tokens)
+        return Outcome(counted(votes, wanted), spent.calls, spent.tokens, answered)
 
     async def _vote(
         self, texts: Mapping[str, str], wanted: Sequence[str], seed: int, spent: _Spent

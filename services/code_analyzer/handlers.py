@@ -28,7 +28,7 @@ from schedmate.services.code_analyzer.analysis import Analysis, Subject, content
 from schedmate.services.code_analyzer.bundles import BundleMissingError, BundleSource, fetch
 from schedmate.services.code_analyzer.reading import Known
 from schedmate.services.code_analyzer.settings import CodeAnalyzerSettings
-from schedmate.services.code_analyzer.suggesting import Pending, Suggester
+from schedmate.services.code_analyzer.suggesting import Pending, Suggester, cluster_of
 
 COLLECTION: Final = "analyses"
 SOURCE: Final = "schedmate/code-analyzer"
@@ -91,7 +91,8 @@ class Analyzer:
             event=analyzed,
         )
         if result.texts and self._suggester is not None:
-            self._suggester.offer(Pending(said, result.texts, result.lineage, result.hashes))
+            cluster = cluster_of(event.spec)
+            self._suggester.offer(Pending(said, result.texts, result.lineage, result.hashes, cluster))
         return [said]
 
     async def keep(self, pending: Pending, fields: Mapping[str, WorkloadField]) -> None:

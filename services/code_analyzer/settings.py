@@ -39,4 +39,17 @@ class CodeAnalyzerSettings(ServiceSettings):
     model_seconds_max: float = Field(
         default=60.0, gt=0, le=3600, description="Time that asking about one job may take."
     )
+    model_jobs_per_hour: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="About how many jobs an hour a model is asked, the most worthwhile first; 0: about as many as it has time for. "
+        "Each instance has its own.",
+    )
+    model_reset_s: float = Field(
+        default=86_400.0,
+        ge=3_600,
+        le=366 * 86_400,
+        description="After so long a kind of jobs of which a model could say nothing is asked about again.",
+    )
     concurrency: int = Field(default=8, ge=1, le=1000, description="Jobs that are handled at once.")

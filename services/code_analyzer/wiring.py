@@ -13,6 +13,7 @@ from schedmate.infra.bus.port import EventBus
 from schedmate.infra.clock import Clock, Random, SystemClock, SystemRandom
 from schedmate.infra.group_service import Adapter, GroupService
 from schedmate.infra.llm.queue import ModelQueue, Urgency
+from schedmate.infra.pacing import Budget, Pacing
 from schedmate.infra.runner import GroupRunner
 from schedmate.infra.store.port import Store
 from schedmate.infra.telemetry.metrics import Metrics
@@ -31,6 +32,7 @@ GROUP: Final = "schedmate.code-analyzer"
 TOPICS: Final = ("schedmate.jobs",)
 PUBLISHES: Final = ("schedmate.analyses", "schedmate.dead-letters")
 CONNECT_TIMEOUT_S: Final = 5.0
+UNLIMITED: Final = 1_000_000  # questions an hour: more than any model has time for
 
 
 def build(  # noqa: C901 - one adapter after another
@@ -88,7 +90,8 @@ def build(  # noqa: C901 - one adapter after another
     async def keep(pending: Pending, fields: Mapping[str, WorkloadField]) -> None:
         await analyzer.keep(pending, fields)
 
-    suggester = Suggester(agent, keep, publish, metrics)
+    pacing = Pacing(Budget(settings.model_jobs_per_hour or UNLIMITED, reset_s=settings.model_reset_s))
+    suggester = Suggester(agent, keep, publish, metrics, pacing, clock)
     analyzer = Analyzer(store, source, pool, settings, clock, metrics, suggester)
     runner = GroupRunner(
         bus,

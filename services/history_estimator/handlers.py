@@ -86,10 +86,11 @@ class Estimator:
         with span(names.ESTIMATE, job_id=job.job_id):
             await self._memory.submitted(job)
             estimate = await self._memory.estimate(job, at)
+            worth = await self._memory.worth_probing(job, estimate, at)
         records.note_cause(job, cause)
-        if job.said is not None and (_same(job.said, estimate) or job.said.basis == EstimateBasis.PROGRESS):
+        if job.said is not None and (_same(job.said, estimate, worth) or job.said.basis == EstimateBasis.PROGRESS):
             return None
-        return self._say(job, estimate, cause, at)
+        return self._say(job, estimate, cause, at, worth)
 
     def _refine(self, job: JobRecord, event: ProgressObserved, at: float) -> Said | None:
         cause = f"progress {event.attempt} {event.member} {event.log_offset}"
@@ -113,7 +114,7 @@ class Estimator:
             return False
         return abs(estimate.p50_s - said.p50_s) > self._settings.progress_change * max(said.p50_s, 1.0)
 
-    def _say(self, job: JobRecord, estimate: Estimate, cause: str, at: float) -> Said:
+    def _say(self, job: JobRecord, estimate: Estimate, cause: str, at: float, worth: bool | None = None) -> Said:
         event = RunTimeEstimated(
             job_id=job.job_id,
             pool=job.pool,
@@ -127,6 +128,7 @@ class Estimator:
             basis=estimate.basis,
             similar=estimate.similar,
             similar_elsewhere=estimate.similar_elsewhere,
+            worth_probing=worth,
         )
         job.said = Said(
             revision=event.revision,
@@ -157,5 +159,5 @@ def _estimate_of(said: Said) -> Estimate:
     )  # fmt: skip
 
 
-def _same(said: Said, estimate: Estimate) -> bool:
-    return _estimate_of(said) == replace(estimate, sharing_class=None)
+def _same(said: Said, estimate: Estimate, worth: bool | None) -> bool:
+    return _estimate_of(said) == replace(estimate, sharing_class=None) and said.event.get("worth_probing") == worth

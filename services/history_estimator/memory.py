@@ -17,7 +17,8 @@ from schedmate.services.history_estimator.describing import described
 from schedmate.services.history_estimator.estimate import Estimate
 from schedmate.services.history_estimator.estimator import Estimator, Rules
 from schedmate.services.history_estimator.jobs import Job
-from schedmate.services.history_estimator.record import JobRecord, moment_key
+from schedmate.services.history_estimator.probing import WIDTH_KNOWN, Probes, width
+from schedmate.services.history_estimator.record import JobRecord, Probe, moment_key
 from schedmate.services.history_estimator.vectors import Vectors
 
 COLLECTION: Final = "history"
@@ -38,12 +39,14 @@ class Memory:
     """What an instance of the service knows of the past. `catch_up_s`: how old what others have written may be."""
 
     def __init__(
-        self, store: Store, embedder: Embedder | None, rules: Rules, clock: Clock, *, catch_up_s: float = 5.0
-    ) -> None:
+        self, store: Store, embedder: Embedder | None, rules: Rules, clock: Clock, *, catch_up_s: float = 5.0,
+        probes: Probes | None = None,
+    ) -> None:  # fmt: skip
         self._store, self._clock = store, clock
         self._vectors = Vectors(embedder, clock)
         self._estimator = Estimator(rules, ExactIndex if embedder is not None else None)
         self._catch_up_s = catch_up_s
+        self._probes = probes
         self._caught_up_at: float | None = None
         self._newest = ""
         self._told: OrderedDict[str, None] = OrderedDict()
@@ -85,6 +88,24 @@ class Memory:
             raise ValueError("a job that has not been submitted has no estimate")
         return self._estimator.estimate(job, at)
 
+    async def worth_probing(self, record: JobRecord, estimate: Estimate, at: float) -> bool | None:
+        """Tell whether measuring a job would sharpen the estimates of its kind; None: nothing is said (yet).
+
+        A narrow interval is told at once. Else it is decided once, when the job's source has been read and before it runs.
+        """
+        if self._probes is None:
+            return None
+        if record.probe is not None:
+            return record.probe.worth
+        if width(estimate) <= WIDTH_KNOWN:
+            return False
+        job = record.job(await self._vector(record))
+        if job is None or record.content_hash is None or record.attempts or record.outcome is not None:
+            return None
+        cluster, worth = self._probes.ask(job, estimate, at)
+        record.probe = Probe(cluster=cluster, worth=worth, at=at)
+        return worth
+
     async def fit_beside(self, ending: asyncio.Event) -> None:
         """Fit what is due until the end, each fit in a thread: estimates go on with the model before."""
         while not ending.is_set():
@@ -115,6 +136,10 @@ class Memory:
         jobs = await self._jobs([*under_way, *ended], within_s=REBUILT_WITHIN_S)
         await asyncio.to_thread(self._replay, jobs)
         self._newest = max((moment_key(r.outcome_at or 0.0, r.job_id) for r in ended), default="")
+        if self._probes is not None:
+            spent = [r.probe for r in (*under_way, *ended) if r.probe is not None and r.probe.worth]
+            for probe in sorted(spent, key=lambda p: p.at):
+                self._probes.restore(probe.cluster, probe.at)
         log.info("the history was read", action="history.rebuilt", ended=len(ended), under_way=len(under_way))
 
     def _replay(self, jobs: Sequence[tuple[JobRecord, Job]]) -> None:
@@ -155,6 +180,8 @@ class Memory:
             self._newest = max(self._newest, str(documents[-1].body["ended_key"]))
 
     def _tell_end(self, record: JobRecord, job: Job | None) -> None:
+        if self._probes is not None and record.probe is not None and record.probe.worth:
+            self._probes.ended(record.probe.cluster)
         ended = record.ended(job) if job is not None else None
         if job is not None and ended is not None:
             self._estimator.submitted(job)  # of a job that another instance had, only its end is known

@@ -62,6 +62,14 @@ class Said(BaseModel):
     event: dict[str, Any]
 
 
+class Probe(BaseModel):
+    """What was said of the worth of measuring a job, and when."""
+
+    cluster: tuple[str, ...]
+    worth: bool
+    at: float
+
+
 class JobRecord(BaseModel):
     """A job, from its submission to its end."""
 
@@ -87,6 +95,7 @@ class JobRecord(BaseModel):
     outcome_at: float | None = None
     causes: list[str] = Field(default_factory=list)
     said: Said | None = None
+    probe: Probe | None = None
 
     @property
     def runtime_s(self) -> float | None:

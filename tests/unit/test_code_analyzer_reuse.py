@@ -10,6 +10,7 @@ import pytest
 from schedmate.infra.blobs.memory import MemoryBlobs
 from schedmate.infra.clock import SystemClock
 from schedmate.infra.llm.scripted import ScriptedModel
+from schedmate.infra.pacing import Budget, Pacing
 from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.infra.work_pool import WorkPool
 from schedmate.services.code_analyzer import reading
@@ -125,14 +126,14 @@ async def test_a_resubmission_asks_the_model_only_about_what_changed(tmp_path):
     agent = Agent(model, SystemClock(), Bounds(votes=3, steps_max=4))
     settings = CodeAnalyzerSettings(read_workdirs=True)
     blobs = BundlesFromBlobs(MemoryBlobs(SystemClock()))
-    suggester = Suggester(agent, keep, publish, Metrics())
+    suggester = Suggester(agent, keep, publish, Metrics(), Pacing(Budget(100)), SystemClock())
     handler = Analyzer(store, blobs, pool, settings, SystemClock(), Metrics(), suggester)
     submitted = Job(fields={"command": ("bash", "run.sh"), "workdir": str(tmp_path)}).submitted()
 
     async def analysed():
         (one,) = await handler(envelope(submitted))
         while suggester._pending:
-            await suggester._one(suggester._pending.popleft())
+            await suggester._one(suggester._next())
         return one.event
 
     try:

@@ -22,7 +22,7 @@ WORLD = {
     "subprocess", "tempfile", "threading", "time", "uvicorn",
 }  # fmt: skip
 # What the domain may take from infra: the ports' plain values, and functions that are pure themselves.
-PURE_INFRA = ("schedmate.infra.bus.partitioner", "schedmate.infra.bus.port", "schedmate.infra.gpus.port", "schedmate.infra.llm.port",
+PURE_INFRA = ("schedmate.infra.bus.partitioner", "schedmate.infra.bus.port", "schedmate.infra.gpus.port", "schedmate.infra.llm.port", "schedmate.infra.pacing",
               "schedmate.infra.processes.port", "schedmate.infra.store.port", "schedmate.infra.telemetry.names", "schedmate.infra.telemetry.redaction")  # fmt: skip
 SHELL = {"__init__.py", "__main__.py", "settings.py", "wiring.py"}
 TOOLS = {Path("schemas/generate.py")}  # writes files, that is what it is for
