@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Literal
 
 from pydantic import Field
 
-from schedmate.schemas.job import Frozen, Identifier, JobRequest, JobSpec, Sha256
+from schedmate.schemas.job import GPU_MILLI_WHOLE, Frozen, Identifier, JobRequest, JobSpec, Sha256
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import JobState
 
@@ -580,6 +580,34 @@ class MemberAssigned(Event):
     resume_from: str | None = None
 
 
+class MemberAssignedV2(MemberAssigned):
+    """The same with how the member holds its GPUs: whole and alone (as the version before says), by a share, or open to another run.
+
+    Published only where a member does not hold its GPUs whole and alone; `of` reads the version before as this one.
+    """
+
+    VERSION = 2
+    gpu_milli: int = Field(
+        default=GPU_MILLI_WHOLE,
+        ge=1,
+        le=GPU_MILLI_WHOLE,
+        description="Thousandths of each of its GPUs that it holds; less than the whole only of one GPU.",
+    )
+    packable: bool = Field(
+        default=False,
+        description="The dispatcher may pack one other run onto its GPUs, which names it in `packed_with`.",
+    )
+    packed_with: str | None = Field(
+        default=None,
+        description="The run that holds these very GPUs already, when it is packed with one.",
+    )
+
+    @classmethod
+    def of(cls, event: MemberAssigned) -> MemberAssignedV2:
+        """Return an event of either version as one of this: one of the version before holds its GPUs whole and alone."""
+        return event if isinstance(event, cls) else cls(**dict(event))
+
+
 class MemberStopOrdered(Event):
     """To one node: end this member (SIGTERM, grace, SIGKILL to the group)."""
 
@@ -688,6 +716,31 @@ class RunExited(Event):
     started_at: float | None
     ended_at: float
     detail: str = ""
+
+
+class RunUsage(Frozen):
+    """What a worker measured of a member's GPUs. What a GPU shows while others hold it too is nobody's mean and nobody's peak."""
+
+    measured_s: float = Field(ge=0, description="Seconds for which it was measured while it was alone on its GPUs.")
+    gpu_utilisation: float | None = Field(
+        default=None, ge=0, le=1, description="Mean share of that time in which its GPUs were busy."
+    )
+    gpu_memory_utilisation: float | None = Field(
+        default=None, ge=0, le=1, description="Mean share of that time in which its GPUs' memory was read or written."
+    )
+    gpu_memory_bytes: int | None = Field(default=None, ge=0, description="Most memory in use on one of its GPUs then.")
+    gpu_memory_total_bytes: int | None = Field(default=None, ge=1, description="Memory of the smallest of its GPUs.")
+    gpu_held_s: float = Field(
+        ge=0, description="GPU seconds that were measured in all; of a GPU that n runs hold each has an nth."
+    )
+    gpu_busy_s: float = Field(ge=0, description="Of these, the GPU seconds in which the GPU was busy.")
+
+
+class RunExitedV2(RunExited):
+    """The same of a member whose GPUs were measured."""
+
+    VERSION = 2
+    usage: RunUsage
 
 
 class CheckpointEntry(Frozen):
@@ -819,6 +872,21 @@ class NodeReportedV2(NodeReported):
     spine: Identifier | None = None
 
 
+class MeasuredRun(Frozen):
+    """What was measured of a living run member so far."""
+
+    run_id: str
+    member: int
+    usage: RunUsage
+
+
+class NodeReportedV3(NodeReportedV2):
+    """The same of a node that measures what its runs do with their GPUs."""
+
+    VERSION = 3
+    measured: tuple[MeasuredRun, ...]
+
+
 class NodeFaultObserved(Event):
     """Something that the node's own side says about its hardware: a kernel line, an NVML event."""
 
@@ -882,8 +950,8 @@ EVENTS: Final[tuple[type[Event], ...]] = (
     JobRequested, JobSubmitted, JobCancelRequested, NodeDrainRequested, NodeUndrainRequested, NodeCordonRequested,
     NodeDeathDeclared, ReservationRequested, ReservationWithdrawalRequested, CallAudited, JobAnalyzed, RunTimeEstimated, ProgressObserved, ProgressObservedV2, RunSlowed, RunDiagnosed, JobQueued, JobRejected,
     JobAssigned, JobStarted, JobStopping, JobReachabilityChanged, JobDiagnosing, JobRequeued, JobSucceeded, JobFailed, JobCancelled, NodeCordoned,
-    NodeDrained, NodeUncordoned, NodeLost, NodeJoined, NodeUnreachable, NodeReserved, NodeUnreserved, MemberAssigned, MemberStopOrdered, MemberReleased, JobReasoned, RunStarted,
-    RunExited, CheckpointsListed, RunRefused, NodeReported, NodeReportedV2, NodeFaultObserved, LogChunked, DeadLettered,
+    NodeDrained, NodeUncordoned, NodeLost, NodeJoined, NodeUnreachable, NodeReserved, NodeUnreserved, MemberAssigned, MemberAssignedV2, MemberStopOrdered, MemberReleased, JobReasoned, RunStarted,
+    RunExited, RunExitedV2, CheckpointsListed, RunRefused, NodeReported, NodeReportedV2, NodeReportedV3, NodeFaultObserved, LogChunked, DeadLettered,
 )  # fmt: skip
 
 BY_TYPE: Final[dict[str, type[Event]]] = {e.ce_type(): e for e in EVENTS}

@@ -131,6 +131,8 @@ MEANINGS: Final[dict[str, str]] = {
     "NodeReported.gpus": "Every GPU of the node.",
     "rack": "The rack that the node stands in: the nodes under one leaf switch, its leaf group.",
     "spine": "The spine that its rack hangs on.",
+    "usage": "What was measured of the member's GPUs.",
+    "measured": "What was measured of the node's living runs so far; a run that nothing was measured of is not there.",
     "runs": "Every run member of the node, living or ended and not yet released.",
     "stopping": "The worker is going away and starts nothing more.",
     "lease_s": "How long a report keeps the node's runs alive, seconds.",

@@ -12,6 +12,8 @@ SCRIPT_BYTES_MAX: Final = 64 * 1024
 ENV_BYTES_MAX: Final = 32 * 1024
 COMMAND_BYTES_MAX: Final = 32 * 1024
 SPEC_BYTES_MAX: Final = 128 * 1024
+GPU_MILLI_WHOLE: Final = 1000
+"""Thousandths of a GPU that are all of it."""
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 """A tenant, pool or node name: it becomes part of paths, keys and labels."""
@@ -96,6 +98,13 @@ class JobFields(Frozen):
         exclude_if=lambda within: within is None,
         description="All nodes of the gang in one rack, or under one spine; without it that is a preference only. Left out when absent.",
     )
+    gpu_milli: int = Field(
+        default=GPU_MILLI_WHOLE,
+        ge=1,
+        le=GPU_MILLI_WHOLE,
+        exclude_if=lambda milli: milli == GPU_MILLI_WHOLE,
+        description="Thousandths of a GPU that it asks for, with gpus=1 and nodes=1; a pool that does not share gives the whole. Left out when whole.",
+    )
 
     @model_validator(mode="after")
     def _is_one_whole_job(self) -> Self:
@@ -110,6 +119,8 @@ class JobFields(Frozen):
             raise ValueError(f"script must hold 1 to {SCRIPT_BYTES_MAX} bytes; put a longer one in a bundle")
         if sum(len(k) + len(v.encode()) + 2 for k, v in self.env.items()) > ENV_BYTES_MAX:
             raise ValueError(f"env is larger than {ENV_BYTES_MAX} bytes; put it in a file of the bundle")
+        if self.gpu_milli < GPU_MILLI_WHOLE and (self.gpus, self.nodes) != (1, 1):
+            raise ValueError("gpu_milli is a part of one GPU: it goes with gpus=1 and nodes=1")
         if self.entry is not None and self.bundle is None and self.workdir is None:
             raise ValueError("entry needs a bundle or a workdir that it lies in")
         return self

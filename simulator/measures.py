@@ -53,7 +53,7 @@ def measured(jobs: Sequence[TraceJob], cluster: Cluster, outcome: Outcome) -> di
         "max_wait_s": queue[-1] if queue else None,
         "makespan_s": max(ends) - min(job.submit_s for job in jobs) if ends else None,
         "preemptions": outcome.preemptions,
-        "utilisation": None,  # a measured busy share; a simulation measures none
+        "utilisation": outcome.utilisation,
         "gar": integrals.gar,
         "sor": integrals.sor,
         "allocated_max": integrals.peak,

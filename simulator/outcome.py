@@ -77,3 +77,4 @@ class Outcome:
     failed: int = 0  # jobs whose budget for such ends was spent
     instants: int = 0
     residents: Residents | None = None
+    utilisation: float | None = None  # measured busy share of the GPUs that were held; a simulation measures none

@@ -209,6 +209,7 @@ class _Known:
     placed: Placed | None = None
     last: Placed | None = None
     leaves_used: int = 0
+    measured: set[tuple[int, int]] = field(default_factory=set)  # (attempt, member) whose GPU time is counted
 
 
 @dataclass(slots=True)
@@ -247,6 +248,8 @@ class Recording:
         self._counted = (0, 0)
         self._preemptions = 0
         self._lost_gpu_s = 0.0
+        self._beside: dict[str, str] = {}  # two jobs on the same GPUs, both ways
+        self._gpu_held_s = self._gpu_busy_s = 0.0  # as the workers measured them
 
     def add(self, entry: Entry) -> None:
         """Take the next entry of a pool; the entries of several pools come in the order of their times."""
@@ -254,6 +257,7 @@ class Recording:
         if cluster is None:
             cluster = self._pools[entry.pool] = _Cluster(_fresh(entry))
         arrived = self._arrivals(entry)
+        self._measurements(entry)
         recover(cluster.state, entry.inputs, set(entry.refused), entry.decisions, entry.at, entry.trust)
         if arrived:
             self._catch_up(entry.at)
@@ -287,6 +291,17 @@ class Recording:
             ):
                 self._jobs[value.job].asks.append(value)
         return arrived
+
+    def _measurements(self, entry: Entry) -> None:
+        """Count what the workers measured of runs that have ended; what is told again is counted once."""
+        for n, value in enumerate(entry.inputs):
+            if type(value) is not MemberExited or value.gpu_held_s is None or n in entry.refused:
+                continue
+            known, which = self._jobs.get(value.job), (value.attempt, value.member)
+            if known is not None and which not in known.measured:
+                known.measured.add(which)
+                self._gpu_held_s += value.gpu_held_s
+                self._gpu_busy_s += value.gpu_busy_s
 
     def _later(self, at: float, change: Callable[[Integrals], None]) -> None:
         self._pending.append((at, change))
@@ -336,7 +351,10 @@ class Recording:
         topology = cluster.state.topology
         if topology.given:
             known.leaves_used = len({topology.leaf(seat.node) for seat in placed.seats})
-        self._use(cluster, placed, 1, at)
+        if placed.beside is None:
+            self._use(cluster, placed, 1, at)
+        else:  # its GPUs are held already
+            self._beside[placed.job], self._beside[placed.beside] = placed.beside, placed.job
 
     def _use(self, cluster: _Cluster, placed: Placed, sign: int, at: float) -> None:
         for seat in placed.seats:
@@ -349,7 +367,11 @@ class Recording:
         known = self._jobs[moved.job]
         before, known.state = known.state, transition(known.state, JobEvent(moved.event))
         if before in HOLDS_GPUS and known.state not in HOLDS_GPUS and known.placed is not None:
-            self._use(cluster, known.placed, -1, at)
+            other = self._beside.pop(moved.job, None)
+            if other is None:
+                self._use(cluster, known.placed, -1, at)
+            else:  # the GPUs are the other one's alone
+                del self._beside[other]
             known.held_s += at - known.held_since
             known.held_exact_s += _exact(at) - _exact(known.held_since)
             known.waits_since, known.placed = at, None
@@ -421,6 +443,7 @@ class Recording:
             [k.last.seats if k.last is not None else () for k in known],
             preemptions=self._preemptions,
             lost_gpu_s=self._lost_gpu_s,
+            utilisation=self._gpu_busy_s / self._gpu_held_s if self._gpu_held_s else None,
         )
 
 

@@ -1,4 +1,4 @@
-"""Checks workers' journals from outside: no GPU with two owners, no job with two living attempts, every start with an end.
+"""Checks workers' journals from outside: no GPU held for more than one whole, no job with two living attempts, every start with an end.
 
     python tests/journal_checker.py [--living] STATE_DIR [STATE_DIR…]
 
@@ -18,6 +18,9 @@ from typing import Any
 KEYS = {
     "t", "node", "session", "pool", "seq", "term", "job_id", "run_id", "attempt", "member", "gpus", "event", "pid", "exit_code",
 }  # fmt: skip
+SHARED_KEYS = {"gpu_milli", "packable", "packed_with"}
+"""Keys that a line may have besides: how the GPUs are held. Without them they are held whole and alone."""
+WHOLE_MILLI = 1000
 EVENTS = {"started", "exited", "killed", "refused"}
 FOREVER = float("inf")
 
@@ -34,6 +37,9 @@ class Life:
     gpus: tuple[int, ...]
     started_at: float
     ended_at: float = FOREVER
+    gpu_milli: int = WHOLE_MILLI
+    packable: bool = False
+    packed_with: str | None = None
 
     def __str__(self) -> str:
         return f"{self.run}.{self.member} (job {self.job}, attempt {self.attempt}) on {self.node}"
@@ -79,7 +85,7 @@ def _lines(content: bytes) -> Iterator[bytes]:
 
 
 def _check_node(name: str, lines: Iterable[bytes], verdict: Verdict) -> None:
-    owners: dict[int, Life] = {}
+    holders: dict[int, list[Life]] = {}
     open_lives: dict[tuple[str, int], Life] = {}
     ended: set[tuple[str, int]] = set()
     session = 0
@@ -97,15 +103,15 @@ def _check_node(name: str, lines: Iterable[bytes], verdict: Verdict) -> None:
             if key in open_lives:
                 verdict.violations.append(f"{where}: {open_lives[key]} is refused while it lives")
         elif value["event"] == "started":
-            _start(where, value, owners, open_lives, ended, verdict)
+            _start(where, value, holders, open_lives, ended, verdict)
         else:
-            _end(where, value, owners, open_lives, ended, verdict)
+            _end(where, value, holders, open_lives, ended, verdict)
 
 
 def _end(
     where: str,
     value: dict[str, Any],
-    owners: dict[int, Life],
+    holders: dict[int, list[Life]],
     open_lives: dict[tuple[str, int], Life],
     ended: set[tuple[str, int]],
     verdict: Verdict,
@@ -114,8 +120,8 @@ def _end(
     if key in open_lives:
         life = open_lives.pop(key)
         life.ended_at = value["t"]
-        for gpu in [g for g, owner in owners.items() if owner is life]:
-            del owners[gpu]
+        for gpu in life.gpus:
+            holders[gpu] = [one for one in holders[gpu] if one is not life]
     elif key in ended:
         verdict.violations.append(f"{where}: {key[0]}.{key[1]} ends a second time")
     elif value["pid"] is not None:
@@ -128,7 +134,7 @@ def _end(
 def _start(
     where: str,
     value: dict[str, Any],
-    owners: dict[int, Life],
+    holders: dict[int, list[Life]],
     open_lives: dict[tuple[str, int], Life],
     ended: set[tuple[str, int]],
     verdict: Verdict,
@@ -142,15 +148,37 @@ def _start(
         value["member"],
         tuple(value["gpus"]),
         value["t"],
+        gpu_milli=value.get("gpu_milli", WHOLE_MILLI),
+        packable=value.get("packable", False),
+        packed_with=value.get("packed_with"),
     )
     if key in open_lives or key in ended:
         verdict.violations.append(f"{where}: {life} is started a second time")
+    if life.gpu_milli != WHOLE_MILLI and (not 0 < life.gpu_milli < WHOLE_MILLI or len(life.gpus) != 1 or life.packable):
+        verdict.violations.append(f"{where}: {life} holds {life.gpu_milli} thousandths of {len(life.gpus)} GPUs")
     for gpu in life.gpus:
-        if gpu in owners:
-            verdict.violations.append(f"{where}: GPU {gpu} has two owners: {owners[gpu]} and {life}")
-        owners[gpu] = life
+        there = holders.setdefault(gpu, [])
+        wrong = _more_than_a_whole(there, life)
+        if wrong is not None:
+            whose = " and ".join(map(str, [*there, life]))
+            verdict.violations.append(f"{where}: GPU {gpu} {wrong}: {whose}")
+        there.append(life)
     open_lives[key] = life
     verdict.lives.append(life)
+
+
+def _more_than_a_whole(there: list[Life], life: Life) -> str | None:
+    """Say what is wrong with one more holder of a GPU: shares come to one whole at most, of whole holders two at most, who agreed."""
+    if not there:
+        return None
+    if all(one.gpu_milli < WHOLE_MILLI for one in (*there, life)):
+        total = sum(one.gpu_milli for one in (*there, life))
+        return f"is given out for {total} thousandths" if total > WHOLE_MILLI else None
+    if len(there) > 1:
+        return "has three owners" if life.gpu_milli == WHOLE_MILLI else "has two owners"
+    (first,) = there
+    agreed = first.packable and life.packable and life.packed_with == first.run and life.job != first.job
+    return None if agreed and set(first.gpus) == set(life.gpus) else "has two owners"
 
 
 def _check_attempts(verdict: Verdict) -> None:
@@ -183,7 +211,7 @@ def _parsed(where: str, line: bytes, verdict: Verdict) -> dict[str, Any] | None:
     except ValueError:
         verdict.violations.append(f"{where}: not JSON")
         return None
-    if not isinstance(value, dict) or set(value) != KEYS or value["event"] not in EVENTS:
+    if not isinstance(value, dict) or not KEYS <= set(value) <= KEYS | SHARED_KEYS or value["event"] not in EVENTS:
         verdict.violations.append(f"{where}: not a line of the journal's format")
         return None
     return value

@@ -90,20 +90,23 @@ class NvmlGpus:
         except self._nvml.NVMLError:
             last = self._last[index]
             return GpuState(index, last.type, last.memory_mib, healthy=False)
+        busy, memory_busy = self._utilisation(handle)
         return GpuState(
             index=index,
             type=gpu_type,
             memory_mib=int(memory.total) // MIB,
-            utilisation=self._utilisation(handle),
+            utilisation=busy,
             memory_used_mib=int(memory.used) // MIB,
             pids=self._pids(handle),
+            memory_utilisation=memory_busy,
         )
 
-    def _utilisation(self, handle: Any) -> float | None:
+    def _utilisation(self, handle: Any) -> tuple[float | None, float | None]:
         try:
-            return float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
+            rates = self._nvml.nvmlDeviceGetUtilizationRates(handle)
         except self._nvml.NVMLError:  # not every device measures it
-            return None
+            return None, None
+        return float(rates.gpu) / 100, float(rates.memory) / 100
 
     def _pids(self, handle: Any) -> tuple[int, ...] | None:
         try:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """One GPU now. `memory_used_mib` and `utilisation` are None where nothing measures them."""
+    """One GPU now. `memory_used_mib` and the shares of time (0 to 1) in which it and its memory are busy are None where nothing measures them."""
 
     index: int
     type: str
@@ -18,6 +18,7 @@ class GpuState:
     utilisation: float | None = None
     memory_used_mib: int | None = None
     pids: tuple[int, ...] | None = None  # processes with memory on it, None where nothing tells
+    memory_utilisation: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

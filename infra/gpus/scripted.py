@@ -14,13 +14,15 @@ class ScriptedGpus:
 
     def __init__(self, count: int, gpu_type: str = "scripted", memory_mib: int = 81920) -> None:
         self._states = {
-            index: GpuState(index, gpu_type, memory_mib, utilisation=0.0, memory_used_mib=0, pids=())
+            index: GpuState(
+                index, gpu_type, memory_mib, utilisation=0.0, memory_used_mib=0, pids=(), memory_utilisation=0.0
+            )
             for index in range(count)
         }
         self._faults: list[GpuFault] = []
 
     def shows(self, index: int, **changes: Any) -> None:
-        """Change what one GPU shows: `memory_used_mib`, `pids`, `healthy`, `utilisation`."""
+        """Change what one GPU shows: `memory_used_mib`, `pids`, `healthy`, `utilisation`, `memory_utilisation`."""
         self._states[index] = replace(self._states[index], **changes)
 
     def loses(self, index: int) -> None:

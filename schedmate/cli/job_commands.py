@@ -64,6 +64,9 @@ def submit(
     nodes: Annotated[int | None, typer.Option(help="Nodes of the gang.")] = None,
     gpu_type: Annotated[str | None, typer.Option(help="GPU type it must have.")] = None,
     gpu_memory_gib: Annotated[float | None, typer.Option(help="Least memory of each GPU, GiB.")] = None,
+    gpu_milli: Annotated[
+        int | None, typer.Option(help="Thousandths of one GPU, where a part is enough and the pool shares its GPUs.")
+    ] = None,
     time_limit_s: Annotated[int | None, typer.Option(help="Ends the run after so many seconds.")] = None,
     priority: Annotated[PriorityClass | None, typer.Option(help="Priority class.")] = None,
     kind: Annotated[
@@ -94,7 +97,7 @@ def submit(
 ) -> int:
     """Submit a job: flags, a YAML file, or both."""
     flags = {
-        "name": name, "gpus": gpus, "nodes": nodes, "gpu_type": gpu_type, "gpu_memory_gib": gpu_memory_gib,
+        "name": name, "gpus": gpus, "nodes": nodes, "gpu_type": gpu_type, "gpu_memory_gib": gpu_memory_gib, "gpu_milli": gpu_milli,
         "time_limit_s": time_limit_s, "priority": priority, "tenant": tenant, "user": user, "pool": pool, "entry": entry,
         "retries": retries, "checkpoint_dir": checkpoint_dir, "resume_flag": resume_flag, "kind": kind, "within": within,
         "workdir": str(workdir.absolute()) if workdir is not None else None,

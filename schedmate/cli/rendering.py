@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from schedmate.schemas.job import JobKind
+from schedmate.schemas.job import GPU_MILLI_WHOLE, JobKind
 from schedmate.services.ingest.models import JobView, NodeView
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -124,6 +124,8 @@ def left_words(job: JobView) -> str:
 
 def gpu_words(job: JobView) -> str:
     """Return what a job asks for."""
+    if job.gpu_milli < GPU_MILLI_WHOLE:
+        return f"{job.gpu_milli / GPU_MILLI_WHOLE:g}"
     return f"{job.nodes}x{job.gpus}" if job.nodes > 1 else str(job.gpus)
 
 

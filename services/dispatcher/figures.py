@@ -6,6 +6,7 @@ from collections import Counter
 
 from schedmate.infra.telemetry import names
 from schedmate.infra.telemetry.metrics import Metrics
+from schedmate.schemas.events import NodeReported
 from schedmate.schemas.states import TERMINAL, JobEvent, JobState
 from schedmate.services.dispatcher.core.decisions import Moved
 from schedmate.services.dispatcher.core.state import PoolState
@@ -18,6 +19,7 @@ class Figures:
     def __init__(self, metrics: Metrics, pool: str) -> None:
         self._metrics = metrics
         self._pool = pool
+        self._used: dict[str, dict[int, float]] = {}  # by node: of each GPU that is measured, its use as last reported
 
     def decided(self, entry: Entry, state: PoolState, seconds: float) -> None:
         """A batch was decided."""
@@ -57,6 +59,25 @@ class Figures:
     def leading(self, value: bool) -> None:
         """This instance leads the pool, or does not."""
         self._metrics.set(names.LEADING, float(value), pool=self._pool)
+
+    def reported(self, report: NodeReported) -> None:
+        """A node said how much its GPUs are used."""
+        used = {gpu.index: gpu.utilisation for gpu in report.gpus if gpu.utilisation is not None and gpu.healthy}
+        if used:
+            self._used[report.node] = used
+        else:
+            self._used.pop(report.node, None)
+
+    def utilisation(self, state: PoolState) -> float | None:
+        """Return the mean busy share of the leased GPUs that are measured, None without any."""
+        used = [
+            share
+            for name, of_node in self._used.items()
+            if (node := state.nodes.get(name)) is not None and node.alive
+            for gpu, share in of_node.items()
+            if gpu in node.owner or gpu in node.shares
+        ]
+        return sum(used) / len(used) if used else None
 
     def pool(self, state: PoolState) -> None:
         """Queue depth, jobs by state, GPUs and nodes."""

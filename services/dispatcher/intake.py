@@ -15,6 +15,7 @@ from schedmate.schemas.events import (
     NodeDrainRequested,
     NodeReported,
     NodeReportedV2,
+    NodeReportedV3,
     NodeUndrainRequested,
     ProgressObserved,
     ProgressObservedV2,
@@ -22,6 +23,7 @@ from schedmate.schemas.events import (
     ReservationWithdrawalRequested,
     RunDiagnosed,
     RunExited,
+    RunExitedV2,
     RunRefused,
     RunStarted,
     RunTimeEstimated,
@@ -86,6 +88,7 @@ def _job(envelope: Envelope[Any]) -> i.Input:
         resumable=spec.resume_flag is not None or spec.checkpoint_dir is not None,
         inference=spec.kind is JobKind.INFERENCE,
         within=spec.within,
+        gpu_milli=spec.gpu_milli,
     )
 
 
@@ -154,6 +157,7 @@ def _started(envelope: Envelope[Any]) -> i.Input:
 
 def _exited(envelope: Envelope[Any]) -> i.Input:
     event: RunExited = envelope.event
+    usage = event.usage if isinstance(event, RunExitedV2) else None
     return i.MemberExited(
         job=event.job_id,
         attempt=event.attempt,
@@ -165,6 +169,8 @@ def _exited(envelope: Envelope[Any]) -> i.Input:
         signal=event.signal,
         started_at=event.started_at,
         ended_at=event.ended_at,
+        gpu_held_s=usage.gpu_held_s if usage is not None else None,
+        gpu_busy_s=usage.gpu_busy_s if usage is not None else 0.0,
     )
 
 
@@ -235,7 +241,9 @@ _CONVERT: Final[dict[type[Event], Callable[[Envelope[Any]], i.Input | None]]] = 
     RunDiagnosed: _diagnosis,
     RunStarted: _started,
     RunExited: _exited,
+    RunExitedV2: _exited,
     RunRefused: _refused,
     NodeReported: _report,
     NodeReportedV2: _report,
+    NodeReportedV3: _report,
 }

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -39,6 +39,7 @@ from schedmate.services.dispatcher.figures import Figures
 from schedmate.services.dispatcher.leases import Held, PoolLease
 from schedmate.services.dispatcher.liveness import NodeLiveness
 from schedmate.services.dispatcher.log import AppendCollisionError, DeposedError, Entry, PoolLog, Snapshot
+from schedmate.services.dispatcher.profiles import profiles_of
 from schedmate.services.dispatcher.publication import SERVICE, encode_entry, refusal
 from schedmate.services.dispatcher.publisher import EntryPublisher
 from schedmate.services.dispatcher.reasoning import ReasonTeller
@@ -51,6 +52,11 @@ _RETRY_S: Final = 0.5
 _ENDS: Final = frozenset({JobEvent.COMPLETE, JobEvent.FAIL, JobEvent.CANCEL, JobEvent.REJECT})
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+def _told_of(config: PoolConfig) -> dict[str, Any]:
+    """Return the settings that an entry's events are made with."""
+    return {"policy": config.policy, **({"gpu_sharing": True} if config.gpu_sharing else {})}
 
 
 class LeadershipLostError(Exception):
@@ -283,6 +289,10 @@ class PoolLeader:
             if isinstance(envelope.event, NodeReported):
                 self._liveness.reported(envelope.event.node, envelope.event.session, envelope.event.lease_s)
                 assert isinstance(value, i.NodeReported)
+                self._figures.reported(envelope.event)
+                for profile in profiles_of(self.state, envelope.event, self._settings.profile_after_s):
+                    gathered.inputs.append(profile)
+                    gathered.sources[id(profile)] = delivery
                 if not says_something_new(self.state, value):
                     continue
             elif isinstance(value, i.ProgressArrived) and not remaining_says_something_new(
@@ -346,7 +356,7 @@ class PoolLeader:
                 offsets=vector(self._next),
                 bus=self._identity,
                 decisions=done.decisions,
-                config={"policy": self.state.config.policy},
+                config=_told_of(self.state.config),
                 trust=done.trust,
             )
             self._figures.decided(entry, self.state, self._clock.monotonic() - began)
@@ -444,7 +454,7 @@ class PoolLeader:
         default = PoolConfig(policy=self._settings.policy, preemption=self._settings.preemption)
         given = {**default.to_json(), **(dict(found.body) if found is not None else {})}
         try:
-            wanted = PoolConfig.from_json(given).for_workers()
+            wanted = PoolConfig.from_json(given)
             policy_named(wanted.policy)
         except (TypeError, ValueError) as error:
             log.exception(
@@ -474,6 +484,11 @@ class PoolLeader:
         if told:
             with contextlib.suppress(BusUnavailableError):
                 await self._bus.publish([encode(envelope) for envelope in told])
+
+    @property
+    def utilisation(self) -> float | None:
+        """Mean busy share of the leased GPUs that are measured, None without any."""
+        return self._figures.utilisation(self.state) if self.state is not None else None
 
     def measure(self) -> None:
         """Bring the gauges up to date."""

@@ -17,6 +17,8 @@ from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import JobEvent, JobState, StopIntent, transition
 from schedmate.schemas.wire import Delivery, Envelope, Record
 from schedmate.services.dispatcher.core.decisions import Decision, Moved, NodeMarked, Noted, Placed, Release, Stop
+from schedmate.services.dispatcher.core.policy import policy_named
+from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.log import Entry, Refusal
 
@@ -27,20 +29,22 @@ _LOSSLESS: Final = "latin-1"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What an event about a job needs beside the decision: the job's trace and, for an assignment, its spec."""
+    """What an event about a job needs beside the decision: the job's trace and, for an assignment, its spec; of a partner, its attempt."""
 
     trace: str | None
     spec: str
+    attempt: int = 0
 
 
 def told_of(state: PoolState, entry: Entry) -> dict[str, Told]:
     """Return trace and spec of the jobs that the entry decides about; call it right after the entry was decided or folded."""
     wanted = dict.fromkeys(d.job for d in entry.decisions if isinstance(d, (Moved, Noted, Placed, Stop, Release)))
+    wanted |= dict.fromkeys(d.beside for d in entry.decisions if isinstance(d, Placed) and d.beside is not None)
     told: dict[str, Told] = {}
     for job_id in wanted:
         job = state.jobs.get(job_id) or state.ended_now.get(job_id)
         if job is not None:
-            told[job_id] = Told(job.trace, job.spec)
+            told[job_id] = Told(job.trace, job.spec, job.attempt)
     return told
 
 
@@ -162,8 +166,10 @@ def _placed(
         resume_from=decision.resume_from,
     )
     spec = JobSpec.model_validate_json(known.spec)
+    holds = _holds(entry, decision, told)
     members = [
-        e.MemberAssigned(
+        _assigned(
+            holds,
             pool=entry.pool,
             seq=entry.seq,
             index=index,
@@ -189,9 +195,28 @@ def _placed(
     ]
 
 
+def _holds(entry: Entry, decision: Placed, told: dict[str, Told]) -> dict[str, Any]:
+    """Return how the members hold their GPUs, empty where they hold them whole and alone."""
+    if decision.gpu_milli < WHOLE_MILLI:
+        return {"gpu_milli": decision.gpu_milli}
+    if not (entry.config.get("gpu_sharing") and policy_named(str(entry.config["policy"])).packs):
+        return {}
+    host = decision.beside
+    return {"packable": True, "packed_with": run_id(host, told[host].attempt) if host is not None else None}
+
+
+def _assigned(holds: dict[str, Any], **fields: Any) -> e.MemberAssigned:
+    """Return the order to a member; in the version that every worker reads where it holds its GPUs whole and alone."""
+    return e.MemberAssignedV2(**fields, **holds) if holds else e.MemberAssigned(**fields)
+
+
 def why_there(decision: Placed) -> str:
     """Return in a sentence why these GPUs were chosen."""
     first = decision.seats[0]
+    if decision.beside is not None:
+        return f"packed with job {decision.beside} on {first.node}: their profiles go together"
+    if decision.gpu_milli < WHOLE_MILLI:
+        return f"{decision.gpu_milli / WHOLE_MILLI:g} of GPU {first.gpus[0]} of {first.node}, best fit on what is left of a GPU"
     count = len(first.gpus)
     if len(decision.seats) == 1:
         left = decision.free - count

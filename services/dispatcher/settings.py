@@ -48,6 +48,11 @@ class DispatcherSettings(ServiceSettings):
         gt=0,
         description="A quiet pool appends an entry so often, so that its offsets stay within retention.",
     )
+    profile_after_s: float = Field(
+        default=20.0,
+        ge=0,
+        description="A run is profiled once its worker has measured it for so long alone on its GPUs.",
+    )
     config_every_s: float = Field(
         default=5.0, gt=0, description="How often the leader looks whether a pool's configuration document has changed."
     )

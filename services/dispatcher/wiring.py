@@ -14,6 +14,7 @@ from schedmate.infra.bus.port import BusError, EventBus
 from schedmate.infra.clock import Clock, SystemClock
 from schedmate.infra.health import bind
 from schedmate.infra.store.port import Store, StoreError, StoreUnavailableError
+from schedmate.infra.telemetry import names
 from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.schemas.topology import topology
 from schedmate.services.dispatcher.answering import AnswerServer
@@ -89,6 +90,10 @@ class Dispatcher:
         """Bring the gauges up to date."""
         for leader in list(self.leaders.values()):
             leader.measure()
+        used: dict[tuple[str, ...], float] = {
+            (pool,): share for pool, leader in self.leaders.items() if (share := leader.utilisation) is not None
+        }
+        self.metrics.replace(names.POOL_UTILISATION, used)
 
     async def _serve_pool(self, pool: str, stop: asyncio.Event) -> None:
         address = self._settings.api_advertise or self._answers.address

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any, Final
 
 from pydantic import BaseModel, Field
@@ -17,17 +18,24 @@ from schedmate.schemas.events import (
     JobSucceeded,
     ProgressObserved,
     RunExited,
+    RunExitedV2,
     RunStarted,
     WorkloadField,
     WorkloadValue,
 )
-from schedmate.schemas.job import JobFields, JobSpec
+from schedmate.schemas.job import GPU_MILLI_WHOLE, JobFields, JobSpec
 from schedmate.schemas.reasons import Reason
+from schedmate.schemas.sharing import CLASS_NAMES, sharing_class
 from schedmate.services.history_estimator.jobs import Ended, Job, Outcome
 
 VERSION: Final = 1
 ATTEMPTS_MAX: Final = 50
 CAUSES_MAX: Final = 50
+MEMBERS_MAX: Final = 64
+"""Members whose use of their GPUs is remembered."""
+MEASURED_S_ENOUGH: Final = 60.0
+MEASURED_SHARE_MIN: Final = 0.2
+"""A run that was measured alone for less than this share of it, and for less than a minute, says nothing of its kind."""
 
 GAVE_WAY: Final = frozenset({Reason.PREEMPTED, Reason.RECLAIMED, Reason.MAINTENANCE, Reason.PROFILED, Reason.UNPACKED})
 """Stops of the scheduler's own: the job was not at fault, and one that can resume goes on where it was."""
@@ -35,13 +43,23 @@ GAVE_WAY: Final = frozenset({Reason.PREEMPTED, Reason.RECLAIMED, Reason.MAINTENA
 KEYS: Final = frozenset({"ended_key", "open_key", "exact_key", "user_key"})
 
 
+class Used(BaseModel):
+    """How a member used its GPUs, as its worker measured it while the member had them alone."""
+
+    utilisation: float
+    memory_utilisation: float | None = None
+    memory_bytes: int | None = None
+    memory_total_bytes: int | None = None
+
+
 class Attempt(BaseModel):
-    """One attempt: from its first member's start to its last member's end, as far as reported."""
+    """One attempt: from its first member's start to its last member's end, as far as reported. `used` is by member, of the first few."""
 
     started_at: float | None = None
     ended_at: float | None = None
     resumed: bool = False
     gave_way: bool = False
+    used: dict[int, Used] = Field(default_factory=dict)
 
     @property
     def duration_s(self) -> float | None:
@@ -156,12 +174,27 @@ class JobRecord(BaseModel):
         """Return its end, None before it is complete. Without all that did a part of the work it does not say how long a whole run is."""
         if not self.complete or self.outcome is None or self.outcome_at is None:
             return None
-        return Ended(job, self._ran_s(), self.outcome_at, self.outcome)
+        used = self.used
+        return Ended(
+            job,
+            self._ran_s(),
+            self.outcome_at,
+            self.outcome,
+            gpu_utilisation=fmean(one.utilisation for one in used) if used else None,
+            gpu_memory_bytes=max((one.memory_bytes for one in used if one.memory_bytes is not None), default=None),
+            sharing_class=_class_of(used),
+        )
+
+    @property
+    def used(self) -> list[Used]:
+        """How its members used their GPUs in the newest attempt that was measured, by member; empty where none was."""
+        measured = [number for number, attempt in self.attempts.items() if attempt.used]
+        return [used for _, used in sorted(self.attempts[max(measured)].used.items())] if measured else []
 
     def body(self) -> dict[str, Any]:
         """Return the document. A complete job is found by the instant of its end, one that has not ended by that of its submission."""
         body = self.model_dump(mode="json")
-        body["attempts"] = {str(n): a for n, a in body["attempts"].items()}
+        body["attempts"] = {str(n): _with_text_keys(a) for n, a in body["attempts"].items()}
         if self.complete:
             body["ended_key"] = moment_key(self.outcome_at or 0.0, self.job_id)
         elif self.outcome is None and self.submitted_at is not None:
@@ -189,6 +222,7 @@ def command_hash(spec: JobFields) -> str:
         spec.gpus,
         spec.nodes,
         spec.gpu_type,
+        *([spec.gpu_milli] if spec.gpu_milli < GPU_MILLI_WHOLE else []),
     ]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
@@ -216,13 +250,22 @@ def take_start(record: JobRecord, event: RunStarted) -> None:
 
 
 def take_exit(record: JobRecord, event: RunExited) -> None:
-    """The latest end of a member counts."""
+    """The latest end of a member counts, and how it used its GPUs where that was measured for long enough."""
     attempt = _attempt(record, event.attempt)
     if attempt is None:
         return
     if event.started_at is not None:
         attempt.started_at = min(attempt.started_at or event.started_at, event.started_at)
     attempt.ended_at = max(attempt.ended_at or event.ended_at, event.ended_at)
+    if isinstance(event, RunExitedV2) and event.member < MEMBERS_MAX and event.usage.gpu_utilisation is not None:
+        ran_s = event.ended_at - event.started_at if event.started_at is not None else 0.0
+        if event.usage.measured_s >= min(MEASURED_S_ENOUGH, MEASURED_SHARE_MIN * ran_s):
+            attempt.used[event.member] = Used(
+                utilisation=event.usage.gpu_utilisation,
+                memory_utilisation=event.usage.gpu_memory_utilisation,
+                memory_bytes=event.usage.gpu_memory_bytes,
+                memory_total_bytes=event.usage.gpu_memory_total_bytes,
+            )
 
 
 def take_decision(record: JobRecord, event: JobDecision) -> None:
@@ -255,6 +298,22 @@ def elapsed_s(record: JobRecord, event: ProgressObserved, at: float) -> float | 
 def note_cause(record: JobRecord, cause: str) -> None:
     """Remember that an estimate was made because of this."""
     record.causes = [*record.causes, cause][-CAUSES_MAX:]
+
+
+def _class_of(used: Sequence[Used]) -> str | None:
+    """Return the sharing class of the member that uses its GPU most heavily, None where one of them is not known well enough."""
+    classes = [
+        sharing_class(one.utilisation, one.memory_utilisation, one.memory_bytes, one.memory_total_bytes)
+        for one in used
+        if one.memory_utilisation is not None and one.memory_bytes is not None and one.memory_total_bytes is not None
+    ]
+    return CLASS_NAMES[max(classes)] if classes and len(classes) == len(used) else None
+
+
+def _with_text_keys(attempt: dict[str, Any]) -> dict[str, Any]:
+    """Return an attempt as a store takes it; one that nothing was measured of as it was before anything was."""
+    used = attempt.pop("used")
+    return attempt | ({"used": {str(member): one for member, one in used.items()}} if used else {})
 
 
 def _attempt(record: JobRecord, number: int) -> Attempt | None:

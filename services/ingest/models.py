@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from schedmate.schemas.job import Identifier, JobKind, PriorityClass
+from schedmate.schemas.job import GPU_MILLI_WHOLE, Identifier, JobKind, PriorityClass
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import JobState
 
@@ -120,6 +120,11 @@ class MemberView(Answer):
     signal: int | None = None
     log_bytes: int | None = None
     refused: str | None = None
+    gpu_utilisation: float | None = Field(
+        default=None,
+        description="Mean busy share of its GPUs while it had them alone, where that was measured; told at its end.",
+    )
+    gpu_memory_bytes: int | None = Field(default=None, description="Most memory in use on one of its GPUs then.")
     detail: str = ""
 
 
@@ -172,6 +177,7 @@ class JobView(Answer):
     time_limit_s: int | None = None
     kind: JobKind = JobKind.TRAINING
     within: str | None = None
+    gpu_milli: int = Field(default=GPU_MILLI_WHOLE, description="Thousandths of a GPU that it asks for, of one GPU.")
     retries: int
     command: list[str] | None = None
     script_bytes: int | None = None
@@ -293,7 +299,10 @@ class GpuView(Answer):
     utilisation: float | None = None
     memory_used_mib: int | None = None
     job_id: str | None = Field(
-        default=None, description="The job that runs on it; null also when it is another tenant's."
+        default=None, description="The job that was first on it; null also when it is another tenant's."
+    )
+    jobs: list[str] = Field(
+        default_factory=list, description="The jobs on it, the first one first, without those of other tenants."
     )
     busy: bool = Field(description="A run of ours is on it.")
 

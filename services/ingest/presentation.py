@@ -21,7 +21,7 @@ _WAITING: Final = frozenset({JobState.SUBMITTED, JobState.QUEUED, JobState.ASSIG
 _RUNNING: Final = frozenset({JobState.RUNNING, JobState.STOPPING})
 _ASKED: Final = (
     "name", "tenant", "user", "pool", "gpus", "nodes", "gpu_type", "gpu_memory_gib", "priority", "time_limit_s", "retries",
-    "kind", "within", "command", "script_bytes", "env_names", "workdir", "bundle", "entry", "checkpoint_dir",
+    "kind", "within", "gpu_milli", "command", "script_bytes", "env_names", "workdir", "bundle", "entry", "checkpoint_dir",
 )  # fmt: skip
 
 
@@ -198,9 +198,14 @@ def node_view(node: View, now: float, sees: Mapping[str, bool]) -> models.NodeVi
     """Return a node as the API shows it; `sees` tells which jobs the principal may see."""
     report: Mapping[str, Any] | None = node.get("report")
     runs = [r for r in (report or {}).get("runs", ()) if r["state"] != "ended"]
-    job_of = {index: r["job_id"] for r in runs for index in r["gpus"]}
+    jobs_of = _jobs_on_gpus(runs)
     gpus = [
-        {**gpu, "busy": gpu["index"] in job_of, "job_id": _seen(job_of.get(gpu["index"]), sees)}
+        {
+            **gpu,
+            "busy": gpu["index"] in jobs_of,
+            "job_id": _seen(next(iter(jobs_of.get(gpu["index"], ())), None), sees),
+            "jobs": [job for job in jobs_of.get(gpu["index"], ()) if _seen(job, sees) is not None],
+        }
         for gpu in (report or {}).get("gpus", ())
     ]
     state, why = _node_state(node, report, now)
@@ -213,7 +218,7 @@ def node_view(node: View, now: float, sees: Mapping[str, bool]) -> models.NodeVi
             "why": why,
             "gpus": gpus,
             "gpus_total": len(gpus),
-            "gpus_busy": len(job_of),
+            "gpus_busy": len(jobs_of),
             "runs": len(runs),
             "orders_behind": node.get("ordered", [-1, -1]) > applied,
             "faults": node.get("faults", []),
@@ -227,6 +232,15 @@ def node_view(node: View, now: float, sees: Mapping[str, bool]) -> models.NodeVi
             ),
         }
     )
+
+
+def _jobs_on_gpus(runs: Sequence[Mapping[str, Any]]) -> dict[int, list[str]]:
+    """Return the jobs on each GPU, in the order in which they were assigned: several where it is shared."""
+    jobs: dict[int, list[str]] = {}
+    for run in sorted(runs, key=lambda r: (r["seq"], r["index"], r["member"])):
+        for gpu in run["gpus"]:
+            jobs.setdefault(gpu, []).append(run["job_id"])
+    return jobs
 
 
 def _seen(job_id: str | None, sees: Mapping[str, bool]) -> str | None:

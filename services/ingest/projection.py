@@ -25,6 +25,7 @@ from schedmate.schemas.events import (
     ProgressObservedV2,
     RunDiagnosed,
     RunExited,
+    RunExitedV2,
     RunRefused,
     RunStarted,
     RunTimeEstimated,
@@ -251,6 +252,8 @@ def _run_exited(view: View, event: RunExited, _: Envelope[Event]) -> View:
     }
     if event.started_at is not None:
         facts["exit_started_at"] = event.started_at  # each event has fields of its own: no order is needed
+    if isinstance(event, RunExitedV2):
+        facts |= {name: getattr(event.usage, name) for name in ("gpu_utilisation", "gpu_memory_bytes")}
     return _member(view, event.attempt, event.run_id, event.member, facts)
 
 
@@ -290,6 +293,7 @@ _FOLDS: Final[dict[type[Event], Callable[[View, Any, Envelope[Event]], View]]] =
     RunDiagnosed: _diagnosed,
     RunStarted: _run_started,
     RunExited: _run_exited,
+    RunExitedV2: _run_exited,
     RunRefused: _run_refused,
     JobCancelRequested: _cancel_requested,
     CallAudited: _audited,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from schedmate.schemas import ids
 from schedmate.schemas.events import (
@@ -11,12 +11,15 @@ from schedmate.schemas.events import (
     CheckpointsListed,
     GpuReport,
     LogChunked,
+    MeasuredRun,
     MemberAssigned,
     NodeFaultObserved,
     NodeReported,
     NodeReportedV2,
+    NodeReportedV3,
     RefusalCause,
     RunExited,
+    RunExitedV2,
     RunRefused,
     RunReport,
     RunStarted,
@@ -58,7 +61,7 @@ def run_exited(member: Member) -> Envelope[RunExited]:
     """Say that a member has ended and nothing of it is left."""
     assigned, end = member.assigned, member.end
     assert end is not None
-    event = RunExited(
+    exited = RunExited(
         job_id=assigned.job_id,
         pool=assigned.pool,
         run_id=assigned.run_id,
@@ -74,6 +77,7 @@ def run_exited(member: Member) -> Envelope[RunExited]:
         ended_at=end.ended_at,
         detail=end.detail[:DETAIL_LEN_MAX],
     )
+    event = RunExitedV2(**dict(exited), usage=end.usage) if end.usage is not None else exited
     event_id = ids.member_event_id(assigned.run_id, assigned.member, "exited")
     return Envelope(event_id, source_of(assigned.node), end.ended_at, event, member.traceparent)
 
@@ -164,6 +168,7 @@ class Snapshot:
     lease_s: float
     rack: str | None = None
     spine: str | None = None
+    measured: tuple[MeasuredRun, ...] = field(default=(), compare=False)  # figures: nobody waits until they are told
 
 
 def node_reported(snapshot: Snapshot, *, report_no: int, at: float) -> Envelope[NodeReported]:
@@ -186,8 +191,11 @@ def node_reported(snapshot: Snapshot, *, report_no: int, at: float) -> Envelope[
         lease_s=snapshot.lease_s,
         at=at,
     )
-    if snapshot.rack is not None or snapshot.spine is not None:  # else the version that every reader knows
-        event = NodeReportedV2(**dict(event), rack=snapshot.rack, spine=snapshot.spine)
+    stands = {"rack": snapshot.rack, "spine": snapshot.spine}
+    if snapshot.measured:  # else a version that more readers know
+        event = NodeReportedV3(**dict(event), **stands, measured=snapshot.measured)
+    elif snapshot.rack is not None or snapshot.spine is not None:
+        event = NodeReportedV2(**dict(event), **stands)
     event_id = ids.derived("node-report", snapshot.node, snapshot.session, report_no)
     return Envelope(event_id, source_of(snapshot.node), at, event)
 

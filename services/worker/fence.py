@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from schedmate.infra.processes.port import MemberKey
-from schedmate.schemas.events import MemberAssigned, MemberReleased, MemberStopOrdered, RefusalCause
+from schedmate.schemas.events import MemberAssigned, MemberAssignedV2, MemberReleased, MemberStopOrdered, RefusalCause
+from schedmate.services.worker.holding import Holders, objection
 from schedmate.services.worker.member import Member, key_of
 
 
@@ -94,7 +95,7 @@ def decide(batch: Sequence[Delivered], standing: Standing) -> tuple[list[Step], 
     applied = standing.applied
     accepted: dict[MemberKey, int] = {}  # where its step stands in `steps`
     released: set[MemberKey] = set()  # repeats are common: the leader releases again until a report lacks the run
-    holders = {gpu: m.key for m in standing.members.values() if m.is_living for gpu in m.assigned.gpus}
+    holders = _holders(standing)
     for delivered in batch:
         order = delivered.order
         place = Place(order.seq, order.index)
@@ -109,7 +110,7 @@ def decide(batch: Sequence[Delivered], standing: Standing) -> tuple[list[Step], 
                 steps.append(Refuse(order, delivered.traceparent, *refusal))
                 continue
             accepted[key] = len(steps)
-            holders |= dict.fromkeys(order.gpus, key)
+            _hold(holders, MemberAssignedV2.of(order))
             steps.append(Accept(order, delivered.traceparent))
             continue
         key = MemberKey(order.run_id, order.member)
@@ -121,14 +122,27 @@ def decide(batch: Sequence[Delivered], standing: Standing) -> tuple[list[Step], 
             start = steps[accepted[key]]
             assert isinstance(start, Accept)
             steps[accepted[key]] = Accept(start.assigned, start.traceparent, stop_grace_s=order.grace_s)
-            holders = {gpu: holder for gpu, holder in holders.items() if holder != key}
+            holders = {gpu: [one for one in there if key_of(one) != key] for gpu, there in holders.items()}
         elif key in standing.members and standing.members[key].is_living:
             steps.append(Stop(key, order.grace_s))
     return steps, applied
 
 
+def _holders(standing: Standing) -> dict[int, list[MemberAssignedV2]]:
+    holders: dict[int, list[MemberAssignedV2]] = {}
+    for member in standing.members.values():
+        if member.is_living:
+            _hold(holders, member.assigned)
+    return holders
+
+
+def _hold(holders: dict[int, list[MemberAssignedV2]], order: MemberAssignedV2) -> None:
+    for gpu in order.gpus:
+        holders.setdefault(gpu, []).append(order)
+
+
 def _refusal(
-    assigned: MemberAssigned, standing: Standing, holders: Mapping[int, MemberKey], *, is_new: bool
+    assigned: MemberAssigned, standing: Standing, holders: Holders, *, is_new: bool
 ) -> tuple[RefusalCause, str] | None:
     if assigned.session != standing.session:
         return RefusalCause.STALE_SESSION, f"made for session {assigned.session}, the node is in {standing.session}"
@@ -139,7 +153,5 @@ def _refusal(
     missing = sorted(set(assigned.gpus) - standing.gpus_present)
     if missing:
         return RefusalCause.GPU_MISSING, f"no healthy GPU {', '.join(map(str, missing))} here"
-    taken = [f"GPU {gpu} by {holders[gpu]}" for gpu in assigned.gpus if gpu in holders]
-    if taken:
-        return RefusalCause.GPU_IN_USE, "held: " + ", ".join(taken)
-    return None
+    why = objection(assigned, holders)
+    return (RefusalCause.GPU_IN_USE, why) if why is not None else None

@@ -9,12 +9,16 @@ from enum import StrEnum
 from typing import Any, Final
 
 from schedmate.infra.processes.port import MemberKey
-from schedmate.schemas.events import ExitCause, MemberAssigned
+from schedmate.schemas.events import ExitCause, MemberAssigned, MemberAssignedV2
+from schedmate.services.worker.holding import is_share
 from schedmate.services.worker.member import Member
 
 KEYS: Final = (
     "t", "node", "session", "pool", "seq", "term", "job_id", "run_id", "attempt", "member", "gpus", "event", "pid", "exit_code",
 )  # fmt: skip
+SHARED_KEYS: Final = ("gpu_milli", "packable", "packed_with")
+"""Further keys of a line: the thousandths that a share holds; that another run may be packed onto the GPUs, and with whom this one is. A
+line without them is of a member that holds its GPUs whole and alone."""
 
 
 class Effect(StrEnum):
@@ -96,6 +100,7 @@ def _line(
     pid: int | None = None,
     exit_code: int | None = None,
 ) -> bytes:
+    held = MemberAssignedV2.of(assigned)
     line: dict[str, Any] = {
         "t": at,
         "node": assigned.node,
@@ -112,4 +117,8 @@ def _line(
         "pid": pid,
         "exit_code": exit_code,
     }
+    if is_share(held):
+        line["gpu_milli"] = held.gpu_milli
+    if held.packable:
+        line |= {"packable": True, "packed_with": held.packed_with}
     return json.dumps(line, separators=(",", ":")).encode()

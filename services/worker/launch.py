@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from schedmate.schemas.events import MemberAssigned
+from schedmate.schemas.events import MemberAssigned, MemberAssignedV2
+from schedmate.services.worker.holding import is_share
 
 SHELL = "/bin/sh"
 
@@ -46,6 +47,9 @@ def environment(assigned: MemberAssigned, base: Base, checkpoint_dir: str) -> di
     env |= assigned.spec.env
     env |= _schedmate(assigned, checkpoint_dir)
     env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, assigned.gpus))
+    held = MemberAssignedV2.of(assigned)
+    if is_share(held):  # nothing bounds what the program takes of the GPU: it is told what it may
+        env["SCHEDMATE_GPU_MILLI"] = str(held.gpu_milli)
     if assigned.members > 1:
         env |= _gang(assigned)
     return env

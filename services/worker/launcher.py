@@ -106,12 +106,13 @@ class Launcher:
             await asyncio.wait(list(self._tasks.values()))
 
     async def observe_gpus(self) -> None:
-        """Look at the GPUs now."""
+        """Look at the GPUs now: who uses them, and what the runs do with them."""
         states = await asyncio.to_thread(self._gpus.states)
         has_pids = any(state.pids for state in states)
         ours = await asyncio.to_thread(self._processes.pids) if has_pids else frozenset()
         now = self._node.clock.monotonic()
         self._node.watch.observe(states, ours=ours, occupied=self._node.occupied(), now=now)
+        self._node.usages.observe(states, self._node.running(), now)
 
     def _launched(self, key: MemberKey, task: asyncio.Task[None]) -> None:
         self._tasks.pop(key, None)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Final, Literal
+
+from pydantic import Field, SerializerFunctionWrapHandler, field_serializer, field_validator
 
 from schedmate.infra.processes.port import EndCause, ExitStatus, MemberKey
-from schedmate.schemas.events import ExitCause, MemberAssigned
+from schedmate.schemas.events import ExitCause, MemberAssigned, MemberAssignedV2, RunUsage
 from schedmate.schemas.job import Frozen
 
 _CAUSES = {
@@ -17,6 +19,11 @@ _CAUSES = {
     EndCause.NOT_STARTED: ExitCause.WORKER_STOPPED,  # the worker went away before it let the program run
     EndCause.LOST: ExitCause.LOST,
 }
+
+
+HELD_AS: Final = ("gpu_milli", "packable", "packed_with")
+"""The fields of an order that say how its GPUs are held: left out of files where they are held whole and alone."""
+_WHOLE: Final = {name: MemberAssignedV2.model_fields[name].default for name in HELD_AS}
 
 
 class Start(Frozen):
@@ -38,16 +45,28 @@ class End(Frozen):
     ended_at: float
     log_bytes: int
     detail: str = ""
+    usage: RunUsage | None = Field(default=None, exclude_if=lambda usage: usage is None)
 
 
 class Member(Frozen):
     """A member from its acceptance until it is released. Immutable; each step returns a new one."""
 
-    assigned: MemberAssigned
+    assigned: MemberAssignedV2
     traceparent: str | None
     start: Start | None = None
     stop_grace_s: float | None = None
     end: End | None = None
+
+    @field_validator("assigned", mode="before")
+    @classmethod
+    def _in_this_version(cls, value: object) -> object:
+        return MemberAssignedV2.of(value) if isinstance(value, MemberAssigned) else value
+
+    @field_serializer("assigned", mode="wrap")
+    def _as_before(self, value: MemberAssignedV2, dumped: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write a member that holds its GPUs whole and alone as earlier workers did: they read it."""
+        out: dict[str, Any] = dumped(value)
+        return {name: item for name, item in out.items() if name not in HELD_AS or item != _WHOLE[name]}
 
     @property
     def key(self) -> MemberKey:
@@ -82,7 +101,7 @@ class Member(Frozen):
         """Return the member with an order to stop."""
         return self.model_copy(update={"stop_grace_s": grace_s})
 
-    def ended(self, status: ExitStatus, *, session: int, log_bytes: int) -> Member:
+    def ended(self, status: ExitStatus, *, session: int, log_bytes: int, usage: RunUsage | None = None) -> Member:
         """Return the member at its end, as its supervisor (or the clean-up after it) wrote it."""
         end = End(
             session=session,
@@ -93,6 +112,7 @@ class Member(Frozen):
             ended_at=status.ended_at,
             log_bytes=log_bytes,
             detail=status.detail,
+            usage=usage,
         )
         return self.model_copy(update={"end": end})
 

@@ -22,6 +22,7 @@ from schedmate.services.worker.member import Member, key_of
 from schedmate.services.worker.outbox import Outbox
 from schedmate.services.worker.records import Kept, NodeFile, Records
 from schedmate.services.worker.settings import WorkerSettings
+from schedmate.services.worker.usage import Usages
 
 T = TypeVar("T")
 
@@ -52,6 +53,7 @@ class Node:
         self.ever_started: set[MemberKey] = set()
         self.file = NodeFile(session=1, lease_epoch=0)
         self.is_stopping = False
+        self.usages = Usages()
         self._records = records
         self._metrics = metrics
         self._address = address
@@ -97,6 +99,10 @@ class Node:
     def occupied(self) -> frozenset[int]:
         """Return the GPUs that members hold whose program was let run."""
         return frozenset(g for m in self.living() if m.start is not None for g in m.assigned.gpus)
+
+    def running(self) -> dict[MemberKey, tuple[int, ...]]:
+        """Return the GPUs of each member whose program was seen to run."""
+        return {m.key: m.assigned.gpus for m in self.living() if m.start is not None and m.start.started_at is not None}
 
     def refresh(self) -> None:
         """Make a new snapshot for reports."""
@@ -151,7 +157,8 @@ class Node:
 
     async def ended(self, key: MemberKey, status: ExitStatus, log_bytes: int) -> Member:
         """Journal and announce the end of a member of which nothing is left."""
-        return await self._end(key, lambda m: m.ended(status, session=self.session, log_bytes=log_bytes))
+        usage = self.usages.of(key)
+        return await self._end(key, lambda m: m.ended(status, session=self.session, log_bytes=log_bytes, usage=usage))
 
     async def ended_before_start(self, key: MemberKey, cause: ExitCause, detail: str) -> Member:
         """Journal and announce the end of a member for which nothing was started."""
@@ -186,6 +193,7 @@ class Node:
         if member is None or member.is_living:
             return None
         del self.members[key]
+        self.usages.forget(key)
         self.refresh()
         return member
 
@@ -255,6 +263,7 @@ class Node:
             lease_s=self.settings.reported_lease_s,
             rack=self.settings.rack,
             spine=self.settings.spine,
+            measured=self.usages.of_all(sorted(member.key for member in self.living())),
         )
 
 

@@ -65,7 +65,7 @@ class Library:
     def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:  # noqa: N802
         if handle == 3:
             raise NvmlError("not supported")
-        return SimpleNamespace(gpu=37)
+        return SimpleNamespace(gpu=37, memory=12)
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:  # noqa: N802
         return [SimpleNamespace(pid=pid) for pid in self.pids.get(handle, [])]
@@ -130,12 +130,17 @@ def test_nothing_has_happened_yet(gpus: Gpus) -> None:
 def test_nvml_tells_memory_use_and_processes(library: Library) -> None:
     library.used, library.pids = {1: 5 * GIB}, {1: [70, 71]}
     state = NvmlGpus(library=library).states()[1]
-    assert (state.memory_used_mib, state.pids, state.utilisation) == (5120, (70, 71), 0.37)
+    assert (state.memory_used_mib, state.pids, state.utilisation, state.memory_utilisation) == (
+        5120,
+        (70, 71),
+        0.37,
+        0.12,
+    )
 
 
 def test_nvml_says_where_it_does_not_know(library: Library) -> None:
     state = NvmlGpus(library=library).states()[3]
-    assert (state.utilisation, state.pids, state.healthy) == (None, None, True)
+    assert (state.utilisation, state.memory_utilisation, state.pids, state.healthy) == (None, None, None, True)
 
 
 def test_a_gpu_that_the_driver_has_lost_stays_in_the_list(library: Library) -> None:

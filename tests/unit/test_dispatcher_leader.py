@@ -315,7 +315,7 @@ async def test_a_change_of_the_pools_settings_is_taken_over_and_recorded(world: 
     await world.submit("j1")
     await world.submit("j2")
     await world.until("schedmate.reasons", e.JobReasoned, 1, lambda x: x.reason == "TENANT_GPU_LIMIT")
-    refused = {"gpu_sharing": True, "tenant_gpus_max": 2}  # no worker carries it out: the old ones stay
+    refused = {"placer": "nobody", "tenant_gpus_max": 2}  # there is no such placer: the old ones stay
     await world.store.put("pool_config", "default", refused)
     state = made.leaders["default"].state
     assert state is not None

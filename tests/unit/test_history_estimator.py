@@ -16,13 +16,18 @@ from schedmate.schemas.events import (
     JobAssigned,
     JobCancelled,
     JobFailed,
+    JobSubmitted,
     JobSucceeded,
     ProgressObserved,
+    RunExited,
+    RunExitedV2,
+    RunUsage,
     WorkloadField,
 )
 from schedmate.services.history_estimator.estimate import from_progress, quantile
 from schedmate.services.history_estimator.handlers import Estimator
 from schedmate.services.history_estimator.memory import Memory
+from schedmate.services.history_estimator.record import JobRecord, take_decision, take_exit, take_submission
 from schedmate.services.history_estimator.settings import HistoryEstimatorSettings
 from schedmate.services.history_estimator.wiring import build, rules_of
 from tests.advice import START, Job, envelope, events_on, memory_bus, memory_store, publish, serving
@@ -71,6 +76,67 @@ def life(job: Job, duration_s: float, kind=JobSucceeded, content_hash: str | Non
     return told if content_hash is None else [told[0], analyzed(job, content_hash), *told[1:]]
 
 
+def used(job: Job, *, member: int = 0, measured_s: float = 60.0, **given):
+    base = {
+        "gpu_utilisation": 0.2,
+        "gpu_memory_utilisation": 0.1,
+        "gpu_memory_bytes": 4 << 30,
+        "gpu_memory_total_bytes": 40 << 30,
+    }
+    usage = RunUsage(measured_s=measured_s, gpu_held_s=measured_s, gpu_busy_s=0.0, **{**base, **given})
+    return RunExitedV2(**dict(job.exited(0, member=member, at=START + 100)), usage=usage)
+
+
+def told(*events) -> JobRecord:
+    record = JobRecord(job_id="j", pool="default")
+    for event in events:
+        if isinstance(event, JobSubmitted):
+            take_submission(record, event.spec, event.submitted_at)
+        elif isinstance(event, RunExited):
+            take_exit(record, event)
+        else:
+            take_decision(record, event)
+    return JobRecord.read(record.body())
+
+
+def test_what_a_worker_measured_of_a_run_is_what_is_known_of_its_kind_whatever_the_order_and_however_often():
+    job = Job()
+    events = [
+        job.submitted(), used(job), used(job, member=1, gpu_utilisation=0.6, gpu_memory_bytes=5 << 30), decided(job),
+    ]  # fmt: skip
+    for order in itertools.permutations([*events, events[1]]):
+        record = told(*order)
+        known = record.job()
+        assert known is not None
+        ended = record.ended(known)
+        assert ended is not None
+        assert ended.gpu_utilisation == pytest.approx(0.4)
+        assert (ended.gpu_memory_bytes, ended.sharing_class) == (5 << 30, "medium")
+
+
+@pytest.mark.parametrize(
+    ("exit_", "known"),
+    [
+        (lambda job: job.exited(0, at=START + 100), (None, None, None)),
+        (lambda job: used(job, measured_s=19.0), (None, None, None)),  # a fifth of its run, or a minute
+        (lambda job: used(job, measured_s=20.0), (0.2, 4 << 30, "tiny")),
+        (lambda job: used(job, gpu_utilisation=None), (None, None, None)),
+        (lambda job: used(job, gpu_memory_utilisation=None), (0.2, 4 << 30, None)),
+        (lambda job: used(job, gpu_memory_bytes=None, gpu_memory_total_bytes=None), (0.2, None, None)),
+        (lambda job: used(job, gpu_utilisation=0.9), (0.9, 4 << 30, "jumbo")),
+    ],
+)
+def test_what_was_not_measured_for_long_enough_is_not_known(exit_, known):
+    job = Job()
+    record = told(job.submitted(), exit_(job), decided(job))
+    of = record.job()
+    assert of is not None
+    ended = record.ended(of)
+    assert ended is not None
+    assert (ended.gpu_utilisation, ended.gpu_memory_bytes, ended.sharing_class) == known
+    assert ("used" in record.body()["attempts"]["1"]) == (known[0] is not None)
+
+
 class Service:
     """The handler over a store, called one event after the other."""
 
@@ -95,6 +161,13 @@ async def test_a_job_of_which_nothing_is_known_is_unknown_without_numbers(servic
     (said,) = await service.tell(Job().submitted())
     assert (said.basis, said.revision) == (EstimateBasis.UNKNOWN, 1)
     assert (said.p10_s, said.p50_s, said.p90_s, said.early_end_risk, said.similar) == (None, None, None, None, ())
+
+
+async def test_a_job_like_one_that_was_measured_is_foretold_its_use_of_gpus(service):
+    first = Job("first")
+    await service.tell(first.submitted(), first.started(), used(first), decided(first))
+    (said,) = await service.tell(Job("again").submitted())
+    assert (said.similar, said.gpu_utilisation, said.gpu_memory_bytes) == (("first",), 0.2, 4 << 30)
 
 
 async def test_a_job_that_repeats_another_gets_its_run_time(service):

@@ -22,6 +22,14 @@ def line(event: str, t: float, *, run: str = "r1", job: str = "j1", attempt: int
     return json.dumps({**value, **fields}).encode()
 
 
+def half(t: float, run: str = "r1", kind: str = "started", **fields) -> bytes:
+    return line(kind, t, run=run, **{"job": f"job of {run}", "gpu_milli": 500, **fields})
+
+
+def packed(t: float, run: str = "r1", beside: str | None = None, kind: str = "started", **fields) -> bytes:
+    return line(kind, t, run=run, packable=True, packed_with=beside, **{"job": f"job of {run}", **fields})
+
+
 GOOD = {
     "one run": {"n1": [line("started", 1), line("exited", 2, exit_code=0)]},
     "a GPU one after the other": {
@@ -35,6 +43,10 @@ GOOD = {
         "n1": [line("started", 1), line("exited", 5)],
         "n2": [line("started", 2, member=1, node="n2"), line("exited", 4, member=1, node="n2")],
     },
+    "two halves, and another one after the first": {"n1": [half(1), half(2, "r2"), half(3, kind="exited"), half(4, "r3"), half(5, "r2", "exited"), half(6, "r3", "exited")]},
+    "a pair, and another one after the first": {"n1": [
+        packed(1), packed(2, "r2", "r1"), packed(3, kind="exited"), packed(4, "r3", "r2"), packed(5, "r2", kind="exited"), packed(6, "r3", kind="exited"),
+    ]},
     "refused, and stopped before its start": {"n1": [line("refused", 1, pid=None), line("killed", 2, run="r2", pid=None)]},
 }  # fmt: skip
 
@@ -58,6 +70,29 @@ BAD = {
     "not JSON": {"n1": [b"{"]},
     "not a line of the journal's format": {"n1": [b'{"t": 1}']},
 }  # fmt: skip
+
+
+SHARED_WRONGLY: list[tuple[str, list[bytes]]] = [
+    ("is given out for 1001 thousandths", [half(1), half(2, "r2", gpu_milli=501)]),
+    ("holds 500 thousandths of 2 GPUs", [half(1, gpus=[0, 1])]),
+    ("holds 0 thousandths", [half(1, gpu_milli=0)]),
+    ("has two owners", [half(1), line("started", 2, run="r2", job="j2")]),
+    ("has two owners", [line("started", 1), half(2, "r2")]),
+    ("has two owners", [line("started", 1), packed(2, "r2", "r1")]),  # the first one lets nobody in
+    ("has two owners", [packed(1), packed(2, "r2")]),  # the second one names nobody
+    ("has two owners", [packed(1), packed(2, "r2", "r9")]),
+    ("has two owners", [packed(1), packed(2, "r2", "r1", gpus=[0, 1])]),
+    ("has two owners", [packed(1, job="j"), packed(2, "r2", "r1", job="j")]),
+    ("has two owners", [packed(1), half(2, "r2")]),
+    ("has two owners", [packed(1), packed(2, "r2", "r1"), half(3, "r3")]),
+    ("has three owners", [packed(1), packed(2, "r2", "r1"), packed(3, "r3", "r2")]),
+]
+
+
+@pytest.mark.parametrize(("expected", "lines"), SHARED_WRONGLY)
+def test_a_gpu_that_is_held_for_more_than_one_whole_is_found(expected: str, lines: list[bytes]) -> None:
+    violations = check({"n1": lines}, may_live=True).violations
+    assert any(expected in violation for violation in violations), violations
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -33,6 +33,8 @@ ALLOWED = {
     "a command as long as allowed": changed(command=("x" * (COMMAND_BYTES_MAX - 1),)),
     "empty arguments": changed(command=("python", "", "a b", "ü\n")),
     "a gang": changed(gpus=8, nodes=64),
+    "a part of a GPU": changed(gpu_milli=1),
+    "all of a GPU, said so": changed(gpu_milli=1000, gpus=8, nodes=2),
     "a GPU type": changed(gpu_type="A100-SXM4-80GB"),
     "a GPU memory": changed(gpu_memory_gib=79.5),
     "a time limit of a year": changed(time_limit_s=366 * 86400),
@@ -70,6 +72,11 @@ REFUSED = {
     "no GPU": (changed(gpus=0), "greater than or equal to 1"),
     "half a GPU": (changed(gpus=0.5), "valid integer"),
     "more GPUs than a node can have": (changed(gpus=1025), "less than or equal to 1024"),
+    "nothing of a GPU": (changed(gpu_milli=0), "greater than or equal to 1"),
+    "more than a GPU in thousandths": (changed(gpu_milli=1001), "less than or equal to 1000"),
+    "a part that is no whole number": (changed(gpu_milli=0.5), "valid integer"),
+    "parts of two GPUs": (changed(gpu_milli=500, gpus=2), "gpu_milli is a part of one GPU"),
+    "parts on two nodes": (changed(gpu_milli=500, nodes=2), "gpu_milli is a part of one GPU"),
     "no node": (changed(nodes=0), "greater than or equal to 1"),
     "a GPU type with a slash": (changed(gpu_type="A/100"), "pattern"),
     "GPU memory of 0": (changed(gpu_memory_gib=0), "greater than 0"),
@@ -119,6 +126,12 @@ def test_a_request_may_leave_out_what_the_token_decides_and_an_accepted_job_may_
 def test_what_a_user_does_not_say_is_one_gpu_on_one_node_with_one_retry():
     job = JobRequest(**LEAST)
     assert (job.gpus, job.nodes, job.retries, job.priority, job.env) == (1, 1, 1, PriorityClass.NORMAL, {})
+
+
+def test_a_whole_gpu_is_written_as_it_was_before_there_were_parts():
+    assert "gpu_milli" not in JobRequest(**LEAST).model_dump()
+    assert "gpu_milli" not in JobRequest(**changed(gpu_milli=1000)).model_dump_json()
+    assert JobRequest(**changed(gpu_milli=250)).model_dump()["gpu_milli"] == 250
 
 
 def test_gpus_are_per_node():

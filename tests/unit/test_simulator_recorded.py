@@ -56,6 +56,47 @@ def test_a_log_is_measured_as_the_simulation_that_wrote_it(tmp_path: Path, seed:
         assert found[name] == (value if not isinstance(value, float) else pytest.approx(value, rel=1e-9)), name
 
 
+def test_a_log_with_pairs_is_measured_and_decided_again_as_the_simulation_that_wrote_it(
+    tmp_path: Path, seed: int
+) -> None:
+    path = tmp_path / "log.jsonl"
+    trace = Trace("made", "csv", tuple(philly_like(JOBS, seed, per_day=4000.0)))
+    config = PoolConfig(profiler_nodes=1)
+    figures = run_one(trace, CLUSTER, Setting("lucid", "oracle", seed, config=config, log=path))
+    assert figures["packing"]["pairs"] > 0
+    found = recording_of(read_log(path)).measured()
+    for name in ("sor", "gar", "gfr", "allocated_max", "stranded_gpus", "avg_jct_s", "avg_wait_s"):
+        assert found[name] == pytest.approx(figures[name], rel=1e-9), name
+    assert found["utilisation"] is None
+    assert replayed(read_log(path)) is None
+
+
+def test_the_busy_share_is_that_of_the_gpu_time_that_was_measured_each_run_once() -> None:
+    p = PoolUnderTest()
+    p.step(report("n1", 4))
+    for job in "ab":
+        p.running(job)
+    ends = [
+        i.MemberExited(job, 1, 0, "n1", 1, "exited", 0, None, p.now, p.now + 10, held_s, busy_s)
+        for job, held_s, busy_s in (("a", 30.0, 15.0), ("b", 10.0, 9.0))
+    ]
+    entries = [line(p, n) for n in range(len(p.log))]
+    assert recording_of(entries).measured()["utilisation"] is None, "nobody has ended who was measured"
+    p.step(*ends, after=10.0)
+    p.step(*ends)  # told again
+    p.step(arrived("c"))
+    figures = recording_of([line(p, n) for n in range(len(p.log))]).measured()
+    assert figures["utilisation"] == pytest.approx(24 / 40)
+
+
+def line(p: PoolUnderTest, number: int) -> LogLine:
+    entry = p.log[number]
+    return LogLine(
+        "default", number, entry["at"], tuple(i.from_json(x) for x in entry["inputs"]), frozenset(),
+        tuple(d.from_json(x) for x in entry["decisions"]),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("policy", ["fifo-skip", "srtf", "tiresias"])
 def test_a_log_is_decided_again_byte_for_byte_and_a_changed_one_is_told(tmp_path: Path, seed: int, policy: str) -> None:
     path = tmp_path / "log.jsonl"

@@ -63,6 +63,7 @@ def _note_requeue(job: Job, decision: Moved) -> None:
     job.spent = {**job.spent, decision.spends: job.spent.get(decision.spends, 0) + 1}
     job.not_before = decision.not_before
     job.resume_from = decision.resume_from
+    job.alone = job.alone or decision.alone
     job.intent, job.members, job.diagnosis = 0, [], None
     job.started_at = job.expected_end = None
     if decision.avoid is not None and decision.avoid not in job.avoid:
@@ -88,8 +89,12 @@ def _placed(state: PoolState, decision: Placed, index: int) -> None:
     job.master_port = decision.master_port
     job.reason, job.detail, job.since = Reason.STARTING, "", state.at
     job.held_milli, job.beside, job.profiling = decision.gpu_milli, decision.beside, decision.profiling
+    job.sole = not state.packs_now
+    job.neighbours = False
     if decision.beside is not None:
-        state.jobs[decision.beside].beside = job.id
+        host = state.jobs[decision.beside]
+        host.beside = job.id
+        host.neighbours = job.neighbours = True
         state.hosts.forget(decision.beside)
     for member in job.members:
         if decision.beside is not None:

@@ -66,7 +66,9 @@ class PoolConfig:
     advice_ratio_max: float = 10_000.0  # no estimate counts for more than so many times more, or less, than none
     wait_max_s: float = 0.0  # whoever has waited so long goes first under any policy; 0: advice alone is bounded so
     advice_wait_max_s: float = 14 * 86_400.0  # whoever has waited so long goes first, whatever advice says
-    gpu_sharing: bool = False  # may a job hold a part of a GPU? Without, one that asks for a part gets a whole one
+    gpu_sharing: bool = (
+        False  # may jobs hold parts of a GPU, or be packed? Without, who asks for a part gets a whole one
+    )
     placer: str = ""  # the name of a placer (core/placement.py) that stands in for the policy's own
     level_gpu_s: float = 0.0  # attained GPU time above which `tiresias` ranks a job lower; 0: the policy's own
     inference_zone: str = ""  # the nodes, racks and spines (with commas) that `kant-spread` keeps for inference
@@ -86,12 +88,6 @@ class PoolConfig:
     def user_budget(self, retries: int) -> Budget:
         """Return the budget of a job's own failures."""
         return Budget(cap=retries, base_s=self.user_backoff_s, cap_s=self.user_backoff_cap_s)
-
-    def for_workers(self) -> Self:
-        """Return the settings if real workers can carry them out (TypeError if not): they start nothing on a GPU that a run holds."""
-        if self.gpu_sharing:
-            raise TypeError("gpu_sharing is for simulations: a worker starts nothing on a GPU that another run holds")
-        return self
 
     def tenant_limit(self, tenant: str) -> int | None:
         """Return how many GPUs the tenant may hold at once, None for no limit."""

@@ -33,6 +33,7 @@ class Moved(Decision):
     resume_from: str | None = None  # REQUEUE
     category: str | None = None  # FAIL
     proposed_change: str | None = None  # FAIL
+    alone: bool = False  # REQUEUE: it has its GPUs to itself from now on
 
 
 @dataclass(unsafe_hash=True, slots=True)

@@ -53,8 +53,11 @@ def _judge_node(state: PoolState, job: Job, member: Member) -> None:
 def suspect(state: PoolState, job: Job, node: Node) -> None:
     """The job failed on the node before it did anything. Whose fault it was shows when it does well elsewhere, or never.
 
-    Jobs that have done well elsewhere for long enough by now confirm what they suspect: nobody waits for their end.
+    Jobs that have done well elsewhere for long enough by now confirm what they suspect: nobody waits for their end. One that had
+    neighbours on its GPUs suspects no node: it may have failed by what they took of the GPU (docs/adr/0018).
     """
+    if job.neighbours:
+        return
     if node.name not in job.suspects:
         job.suspects = (*job.suspects, node.name)[-SUSPECTS_MAX:]
     state.suspecting[job.id] = None

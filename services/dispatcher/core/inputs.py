@@ -51,6 +51,8 @@ class MemberExited(Input):
     signal: int | None
     started_at: float | None
     ended_at: float
+    gpu_held_s: float | None = None  # for how many GPU seconds its GPUs were measured, None: never
+    gpu_busy_s: float = 0.0  # of these, how many they were busy; of a GPU that n runs hold each has an nth
 
 
 @dataclass(unsafe_hash=True, slots=True)

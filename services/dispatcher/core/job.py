@@ -102,6 +102,9 @@ class Job:
     beside: str | None = None  # the job that holds the same GPUs
     profiling: bool = False  # it holds GPUs of the profiler
     worth_probing: bool | None = None  # advice: is the profiler's time well spent on it? (core/profiling.py)
+    sole: bool = False  # it was placed while the pool packed nobody: no worker lets another one onto its GPUs
+    alone: bool = False  # it ran out of GPU memory beside others: it has its GPUs alone from then on
+    neighbours: bool = False  # others have held its GPUs with it, in this attempt
     inference: bool = False
     within: str | None = None  # all members in one "rack" or "spine"
     served_s: float = 0.0  # how long earlier attempts ran that were stopped

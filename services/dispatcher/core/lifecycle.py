@@ -18,6 +18,8 @@ from schedmate.services.dispatcher.core.timers import deadline, limit_of
 
 Emit = Callable[[Decision], None]
 
+GPU_OOM: Final = "GPU_OOM"
+"""The category of a run that found no more memory on its GPU, as diagnoses name it."""
 _INFRASTRUCTURE_SIDES: Final = ("infra_hardware", "infra_network", "storage", "scheduler")
 _SPENT_REASON: Final = {
     "user": Reason.RETRY_BUDGET_SPENT,
@@ -266,6 +268,9 @@ def _act_on(state: PoolState, job: Job, emit: Emit, diagnosis: DiagnosisArrived)
     what = diagnosis.category
     if diagnosis.work_was_complete:
         emit(Moved(job.id, job.attempt, JobEvent.COMPLETE, Reason.WORK_WAS_COMPLETE, what))
+    elif what == GPU_OOM and job.neighbours:  # whoever was on the GPU with it may have taken what it lacked
+        told = f"{what}, beside another job: it has its GPUs alone from now on"
+        _requeue(state, job, emit, "infrastructure", None, diagnosis.resume_from or job.resume_from, told, alone=True)
     elif diagnosis.action == "do_not_retry":
         emit(Moved(job.id, job.attempt, JobEvent.FAIL, Reason.DIAGNOSED_PERMANENT, what, category=what))
     elif diagnosis.action == "retry_with_changes":
@@ -295,7 +300,15 @@ def budget_of(state: PoolState, job: Job, cause: str) -> Budget:
 
 
 def _requeue(
-    state: PoolState, job: Job, emit: Emit, cause: str, avoid: str | None, resume_from: str | None, detail: str
+    state: PoolState,
+    job: Job,
+    emit: Emit,
+    cause: str,
+    avoid: str | None,
+    resume_from: str | None,
+    detail: str,
+    *,
+    alone: bool = False,
 ) -> None:
     budget = budget_of(state, job, cause)
     times = job.spent.get(cause, 0) + 1
@@ -315,6 +328,7 @@ def _requeue(
             spends=cause,
             avoid=avoid,
             resume_from=resume_from,
+            alone=alone,
         )
     )
 

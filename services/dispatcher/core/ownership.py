@@ -39,6 +39,9 @@ def lease(state: PoolState, job: Job) -> None:
                 held = node.shares.setdefault(gpu, {})
                 held[job.id] = job.held_milli
                 assert sum(held.values()) <= WHOLE_MILLI, f"GPU {gpu} of {node.name} is given out more than once"
+                if len(held) > 1:
+                    for neighbour in held:
+                        state.jobs[neighbour].neighbours = True
     state.nodes[job.members[0].node].ports[job.master_port] = job.id
     state.tenant_gpus[job.tenant] = state.tenant_gpus.get(job.tenant, 0) + job.gpus_total
 

@@ -3,8 +3,7 @@
 Hu et al., "Lucid: A Non-Intrusive, Scalable and Interpretable Scheduler for Deep Learning Training Jobs", ASPLOS'23, section 3.3: a job is
 Tiny, Medium or Jumbo by what a profiler has seen of it, the classes count 0, 1 and 2, and two jobs share when together they count at
 most 2 (the GPU sharing capacity). Never more than two, always with the same number of GPUs, never over several nodes, and only where
-both fit into the GPU's memory. The thresholds of the classes are ours (docs/policies/lucid.md): the paper's come out of a decision
-tree learnt on one machine.
+both fit into the GPU's memory. The thresholds of the classes are ours (schemas/sharing.py).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from schedmate.schemas.sharing import JUMBO, MEDIUM, TINY, sharing_class
 from schedmate.schemas.states import JobState
 from schedmate.services.dispatcher.core.advice import weighed_s
 from schedmate.services.dispatcher.core.capacity import GpuClass, suits
@@ -24,12 +24,11 @@ from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 if TYPE_CHECKING:
     from schedmate.services.dispatcher.core.state import Job, PoolState
 
-TINY, MEDIUM, JUMBO = 0, 1, 2
-TINY_UTILISATION_MAX: Final = 0.35
-TINY_MEMORY_UTILISATION_MAX: Final = 0.15
-MEDIUM_UTILISATION_MAX: Final = 0.7
-MEDIUM_MEMORY_UTILISATION_MAX: Final = 0.4
-MEDIUM_MEMORY_MAX: Final = 0.4  # of the GPU's
+__all__ = (
+    "APATHETIC", "CAPACITY", "DEFAULT", "EAGER", "JUMBO", "MEDIUM", "TINY", "Hosts", "Profile", "Tenancy", "class_of", "gpu_time_s",
+    "host_for", "memory_of", "mode", "objection", "parted", "profile_of", "tenancy",
+)  # fmt: skip
+
 LONGER_MAX: Final = 2.0  # a job joins one that is expected to need at least half of its GPU time
 APATHETIC_BELOW: Final = 0.7
 EAGER_FROM: Final = 1.5
@@ -72,13 +71,7 @@ def class_of(profile: Profile | None, gpu_memory_mib: int) -> int:
     """Return the sharing class; whoever was not profiled is Jumbo."""
     if profile is None:
         return JUMBO
-    used, memory_used = profile.utilisation, profile.memory_utilisation
-    if used <= TINY_UTILISATION_MAX and memory_used <= TINY_MEMORY_UTILISATION_MAX:
-        return TINY
-    fits = profile.memory_mib <= MEDIUM_MEMORY_MAX * gpu_memory_mib
-    if used <= MEDIUM_UTILISATION_MAX and memory_used <= MEDIUM_MEMORY_UTILISATION_MAX and fits:
-        return MEDIUM
-    return JUMBO
+    return sharing_class(profile.utilisation, profile.memory_utilisation, profile.memory_mib, gpu_memory_mib)
 
 
 def objection(
@@ -148,7 +141,7 @@ def parted(state: PoolState, job: Job) -> tuple[Job, str] | None:
 
 def host_for(state: PoolState, job: Job, avoided: Avoided, packing: str) -> Job | None:
     """Return the job whose GPUs a waiting one may share now, when so eagerly is packed."""
-    if job.nodes == 0 or state.milli_of(job) != WHOLE_MILLI or is_profiled(state, job):
+    if job.nodes == 0 or job.alone or state.milli_of(job) != WHOLE_MILLI or is_profiled(state, job):
         return None
     return state.hosts.best_for(state, job, avoided, min(CAPACITY[packing], state.config.sharing_score_max))
 
@@ -175,7 +168,7 @@ class Hosts:
         self.forget(job.id)
         profile = profile_of(job)
         several = job.nodes != 1 and not state.config.packs_several_nodes
-        if profile is None or several or job.nodes == 0 or job.profiling or not job.holds_alone:
+        if profile is None or several or job.nodes == 0 or not _opens(job):
             return
         member = job.members[0]
         memory_mib = memory_of(state, job)
@@ -242,6 +235,11 @@ class Hosts:
         return host
 
 
+def _opens(job: Job) -> bool:
+    """May another one come onto the running job's GPUs?"""
+    return job.holds_alone and not (job.profiling or job.sole or job.alone)
+
+
 def _may_go_to(state: PoolState, job_id: str, avoid: frozenset[str]) -> bool:
     members = state.jobs[job_id].members
     return all(member.node not in avoid and state.nodes[member.node].schedulable for member in members)
@@ -256,7 +254,7 @@ def mode(state: PoolState) -> str:
 
     Lucid's dynamic strategy (section 3.3) goes by a forecast of the cluster's load; here the load of the moment stands for it.
     """
-    if not (state.policy.packs and state.config.gpu_sharing):
+    if not state.packs_now:
         return APATHETIC
     usable = state.capacity.usable_gpus
     wanted = usable - state.capacity.free_gpus + _gpus_waiting(state)

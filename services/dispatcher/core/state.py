@@ -125,6 +125,8 @@ class PoolState:
         self.bounds_wait = self.wait_max_s < inf
         self.held_by: tuple[Key, str] | None = None
         """Who held the others back in the last pass, and waits for nothing but GPUs."""
+        self.packs_now = policy.packs and config.gpu_sharing
+        """May two jobs be on the same GPUs?"""
         self.limits_tenants = bool(config.tenant_gpus or config.tenant_quota) or config.tenant_gpus_max is not None
         """May a tenant be at a limit, or its quota be used up?"""
 
@@ -201,7 +203,7 @@ class PoolState:
 
     def milli_of(self, job: Job) -> int:
         """Return the thousandths of its GPU that a waiting job gets."""
-        return job.gpu_milli if self.config.gpu_sharing else WHOLE_MILLI
+        return job.gpu_milli if self.config.gpu_sharing and not job.alone else WHOLE_MILLI
 
     def enqueue(self, job: Job) -> None:
         """Let the job compete for GPUs."""
