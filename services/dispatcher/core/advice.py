@@ -4,14 +4,26 @@
 
     weighed = c * clip(e / c, 1/R, R) ** w
 
-`e` is the estimate (p50) of the job, `c` the estimate that every job carries without advice, `R` the clamp (`advice_ratio_max` of the
+`e` is the estimate of the job (see **quantiles** below; the p50 where none but that is said), `c` the estimate that every job carries without advice, `R` the clamp (`advice_ratio_max` of the
 pool: no estimate counts for more than R times more, or less, than none), and `w` in [0, 1] the trust in its source (core/trust.py).
-With w = 0 the job stands where it stands without advice, whatever was said. What is no positive finite number says nothing.
+With w = 0 the job stands where it stands without advice, whatever was said. What is no positive finite number says nothing. A job's time limit bounds its
+quantiles as they are said, `weighed` where anything is believed, and what remains: nobody is expected to run past it.
 
 **What remains of it.** A job that outlasts what was said of it shows that it was said wrong: it is expected to run twice as long, and
 twice as long again (as backfilling corrects predictions that have expired: Tsafrir, Etsion and Feitelson, IEEE TPDS 18(6), 2007).
 
     total = weighed * 2 ** k, the least k >= 0 for which total exceeds what it has run;  remaining = total - run
+
+**Quantiles.** Where an estimate carries p10, p50 and p90, and the pool's `advice_rule` is "quantiles", `e` is the Gittins index G(0) of the
+distribution that they describe (core/quantiles.py), and what remains of a job that has run for `a` is the index of that distribution moved
+(in the log, whole) to where G(0) is `weighed`:
+
+    f = weighed / G(0; p10, p50, p90);  remaining = G(a; f * p10, f * p50, f * p90)
+
+taken anew when the run passes a quantile and when it has doubled: who outlasts the quantiles that were said is ranked by what is left of
+the distribution. Before a job has run (`sjf`, `qssf`, `lucid`) that is the least time that must be spent on jobs like it for each that ends.
+Trust judges the very `e` that is acted on. With "p50", or where a quantile lacks, `e` is p50. A policy that backfills orders nobody by
+estimates: there `e` is p50, and ends are expected by p90.
 
 **The longest wait.** A job that has waited for `W` = `advice_wait_max_s` in all goes first, in the order of submission within its class;
 what does not fit beside it waits, and nobody takes its GPUs for the order's sake any more. So it starts when those that were overdue
@@ -31,6 +43,7 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, Final
 
 from schedmate.schemas.states import JobState
+from schedmate.services.dispatcher.core.quantiles import edges_of, index_s, next_turn_s, turn_s
 
 if TYPE_CHECKING:
     from schedmate.services.dispatcher.core.state import Job, PoolState
@@ -46,19 +59,31 @@ def usable(estimate_s: float | None, *, raw: bool) -> float | None:
     return estimate_s if raw or (isfinite(estimate_s) and estimate_s > 0) else None
 
 
+def bounded(estimate_s: float | None, limit_s: float | None) -> float | None:
+    """Return an estimate that its job's time limit bounds."""
+    return min(estimate_s, float(limit_s)) if estimate_s is not None and limit_s is not None else estimate_s
+
+
 def weighed_s(job: Job, state: PoolState) -> float:
-    """Return the run time by which the job is ordered."""
-    estimate = job.p50_s
-    if estimate is None:
-        return NO_ADVICE_S
-    if state.config.advice == "raw":
-        return estimate
-    weight = state.trust_in(job.basis)
-    if weight == 0.0:
-        return NO_ADVICE_S
-    most = state.config.advice_ratio_max
-    ratio = min(max(estimate / NO_ADVICE_S, 1.0 / most), most)
-    return float(NO_ADVICE_S * ratio**weight)
+    """Return the p50 of the job's run time, weighed."""
+    return _weighed(job, job.p50_s, state)
+
+
+def said_s(job: Job, state: PoolState) -> float | None:
+    """Return what is said of the job, as it is acted on before it has run: `e`."""
+    quantiles = _quantiles(job, state)
+    return job.p50_s if quantiles is None else index_s(*quantiles, 0.0)
+
+
+def ordered_s(job: Job, state: PoolState) -> float:
+    """Return the run time by which a job that waits is ordered."""
+    return _weighed(job, said_s(job, state), state)
+
+
+def acts_on_quantiles(state: PoolState) -> bool:
+    """Are jobs ordered by the quantiles of what is said, where it has them?"""
+    config = state.config
+    return config.advice_rule == "quantiles" and config.advice != "raw" and not state.policy.backfills
 
 
 def believed(job: Job, state: PoolState) -> bool:
@@ -75,13 +100,28 @@ def has_run_s(job: Job, state: PoolState) -> float:
 def remaining_s(job: Job, state: PoolState) -> float | None:
     """Return what remains of the run time by which the job is ordered, as its run (or its wait) began; None where nothing is believed.
 
-    Of a job that runs it is counted from `since`, with the total that holds now: nothing but the doubling changes it.
+    Of a job that runs it is counted from `since`, with the total that holds now: nothing but the doubling, or the next quantile, changes it.
     """
     if state.config.advice == "raw":
         return max(job.p50_s - job.served_s, 0.0) if job.p50_s is not None else None
     if not believed(job, state):
         return None
-    return _doubled(weighed_s(job, state), has_run_s(job, state)) - job.served_s
+    quantiles = _quantiles(job, state)
+    if quantiles is None:
+        left = _doubled(ordered_s(job, state), has_run_s(job, state)) - job.served_s
+    else:
+        low, middle, high = _moved(job, quantiles, state)
+        run_s = max(turn_s(edges_of(low, middle, high), has_run_s(job, state)), job.served_s)
+        left = run_s + index_s(low, middle, high, run_s) - job.served_s
+    return left if job.time_limit_s is None else min(left, float(job.time_limit_s))
+
+
+def turns_at(job: Job, state: PoolState) -> float | None:
+    """Return when a running job will be ranked anew for what it has run by then, None where nothing but the doubling changes its rank."""
+    quantiles = _quantiles(job, state)
+    if quantiles is None or not believed(job, state):
+        return None
+    return job.since + next_turn_s(edges_of(*_moved(job, quantiles, state)), has_run_s(job, state)) - job.served_s
 
 
 def lasts_s(job: Job, state: PoolState) -> float:
@@ -98,6 +138,34 @@ def lasts_s(job: Job, state: PoolState) -> float:
     if state.config.advice != "raw":
         weighed = _doubled(weighed, has_run_s(job, state))
     return min(max(weighed - job.served_s, 0.0), limit)
+
+
+def _quantiles(job: Job, state: PoolState) -> tuple[float, float, float] | None:
+    """Return the three quantiles where a job is ordered by them."""
+    if not acts_on_quantiles(state) or job.p10_s is None or job.p50_s is None or job.p90_s is None:
+        return None
+    return job.p10_s, job.p50_s, job.p90_s
+
+
+def _moved(job: Job, quantiles: tuple[float, float, float], state: PoolState) -> tuple[float, float, float]:
+    """Return the distribution that is believed: whole, and where its index before the run is `weighed`."""
+    said = index_s(*quantiles, 0.0)
+    factor = _weighed(job, said, state) / said
+    return quantiles[0] * factor, quantiles[1] * factor, quantiles[2] * factor
+
+
+def _weighed(job: Job, estimate_s: float | None, state: PoolState) -> float:
+    if estimate_s is None:
+        return NO_ADVICE_S
+    if state.config.advice == "raw":
+        return estimate_s
+    weight = state.trust_in(job.basis)
+    if weight == 0.0:
+        return NO_ADVICE_S
+    most = state.config.advice_ratio_max
+    ratio = min(max(estimate_s / NO_ADVICE_S, 1.0 / most), most)
+    weighed = float(NO_ADVICE_S * ratio**weight)
+    return weighed if job.time_limit_s is None else min(weighed, float(job.time_limit_s))
 
 
 def _doubled(weighed: float, run_s: float) -> float:

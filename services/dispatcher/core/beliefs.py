@@ -5,6 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from schedmate.services.dispatcher.core.advice import said_s
 from schedmate.services.dispatcher.core.config import UNSCORED
 from schedmate.services.dispatcher.core.job import RUNS, Job, began_at, ran_s
 from schedmate.services.dispatcher.core.trust import Trust
@@ -16,7 +17,16 @@ if TYPE_CHECKING:
 def heed(state: PoolState, job: Job) -> None:
     """The job's source has spoken: its word counts for or against it, unless the job has started before."""
     if state.config.advice not in UNSCORED and job.attempt == 0:
-        state.trust.setdefault(job.basis or "", Trust()).said(job.id, job.p50_s, job.p10_s, job.p90_s)
+        state.trust.setdefault(job.basis or "", Trust()).said(job.id, said_s(job, state), job.p10_s, job.p90_s)
+
+
+def hear_anew(state: PoolState) -> None:
+    """Another number of what is said is acted on from now on: what was said of live jobs decides nothing by the old one."""
+    for known in state.trust.values():
+        known.part_all()
+    for job in state.jobs.values():
+        if job.p50_s is not None:
+            heed(state, job)
 
 
 def watch(state: PoolState, job: Job) -> None:

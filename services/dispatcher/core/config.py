@@ -63,6 +63,7 @@ class PoolConfig:
     user_backoff_s: float = 1.0
     user_backoff_cap_s: float = 60.0
     advice: str = "weighed"  # "shadow": scored without acting; "off": neither; "raw": taken as it is (core/advice.py)
+    advice_rule: str = "p50"  # by what of an estimate jobs are ordered: "p50", or "quantiles" (core/advice.py)
     advice_ratio_max: float = 10_000.0  # no estimate counts for more than so many times more, or less, than none
     wait_max_s: float = 0.0  # whoever has waited so long goes first under any policy; 0: advice alone is bounded so
     advice_wait_max_s: float = 14 * 86_400.0  # whoever has waited so long goes first, whatever advice says
@@ -143,6 +144,7 @@ UNSCORED: Final = frozenset({"raw", "off"})
 """Advice is not scored: it is the truth, or nobody asks."""
 _CHOICES: Final = {
     "advice": ("weighed", "shadow", "off", "raw"),
+    "advice_rule": ("p50", "quantiles"),
     "borrowers": ("any", "resumable", "none"),
     "reservation_stops": ("resumable", "all", "none"),
 }

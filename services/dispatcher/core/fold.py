@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from schedmate.schemas.states import HOLDS_GPUS, JobState
 from schedmate.services.dispatcher.core import reservations
-from schedmate.services.dispatcher.core.advice import usable
+from schedmate.services.dispatcher.core.advice import acts_on_quantiles, bounded, usable
 from schedmate.services.dispatcher.core.ageing import Ageing
-from schedmate.services.dispatcher.core.beliefs import heed
+from schedmate.services.dispatcher.core.beliefs import hear_anew, heed
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.endings import end_member, suspect
 from schedmate.services.dispatcher.core.inputs import (
@@ -235,8 +235,11 @@ def _estimate(state: PoolState, value: EstimateArrived) -> None:
         return
     job.estimate_revision = value.revision
     raw = state.config.advice == "raw"
-    job.p10_s, job.p90_s = usable(value.p10_s, raw=raw), usable(value.p90_s, raw=raw)
-    job.p50_s, job.basis = usable(value.p50_s, raw=raw), value.basis
+    limit_s = None if raw else job.time_limit_s
+    job.p10_s, job.p50_s, job.p90_s = (
+        bounded(usable(one, raw=raw), limit_s) for one in (value.p10_s, value.p50_s, value.p90_s)
+    )
+    job.basis = value.basis
     if value.worth_probing is not None:
         job.worth_probing = value.worth_probing
     if value.p50_s is not None:
@@ -301,7 +304,10 @@ def _config(state: PoolState, value: ConfigChanged) -> None:
         state.dequeue(job)
     state.oldest.clear()
     state.ageing = Ageing()
+    judged_by = acts_on_quantiles(state)
     state.configure(config, policy)
+    if acts_on_quantiles(state) != judged_by:
+        hear_anew(state)
     state.round_at = None
     _forget_early(state, config.early_max)
     _forget_cancels(state, config.early_max)

@@ -58,6 +58,10 @@ class Policy(Protocol):
         """Return the attained GPU time above which a job that has had so much is ranked anew, None where it never is."""
         ...
 
+    def turns_at(self, job: Job, state: PoolState) -> float | None:
+        """Return when a running job is to be ranked anew for what it has run by then, None where it is not before it is outlasted."""
+        ...
+
     def outlasted(self, held_key: Key, state: PoolState) -> bool:
         """Tell whether a holder has outlasted what its rank rests on, and is to be ranked anew; they stand first."""
         ...

@@ -54,6 +54,9 @@ def hold(state: PoolState, job: Job) -> None:
         key = state.policy.held_key(job, state)
         state.held_keys[job.id] = key
         insort(state.holders, (key, job.id))
+        turns = state.policy.turns_at(job, state)
+        if turns is not None:
+            heappush(state.crossings, (turns, job.id, job.attempt))
     elif state.policy.rounds_s is not None:
         if job.id not in state.holding:
             state.holding[job.id] = None
@@ -143,7 +146,14 @@ def learn_service(state: PoolState, job: Job) -> None:
 
 
 def rank_outlasted(state: PoolState) -> None:
-    """Holders that have run for longer than was expected stand where they are expected to end now."""
+    """Holders that have run for longer than was expected, or past what was said of them, stand where they are expected to end now."""
+    turned = []
+    while state.crossings and state.crossings[0][0] <= state.at:
+        turned.append(heappop(state.crossings))
+    for _, job_id, attempt in turned:
+        job = state.jobs.get(job_id)
+        if job is not None and job.attempt == attempt and job_id in state.held_keys:
+            hold(state, job)
     at = 0
     while at < len(state.holders) and state.policy.outlasted(state.holders[at][0], state):
         first = state.holders[at]

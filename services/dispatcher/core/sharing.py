@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from schedmate.schemas.sharing import JUMBO, MEDIUM, TINY, sharing_class
 from schedmate.schemas.states import JobState
-from schedmate.services.dispatcher.core.advice import weighed_s
+from schedmate.services.dispatcher.core.advice import ordered_s
 from schedmate.services.dispatcher.core.capacity import GpuClass, suits
 from schedmate.services.dispatcher.core.profiling import is_profiled
 from schedmate.services.dispatcher.core.queue import Key, Kind
@@ -95,7 +95,7 @@ def objection(
 
 def gpu_time_s(job: Job, state: PoolState) -> float:
     """Return the GPU time that a job is expected to need."""
-    return weighed_s(job, state) * job.gpus_total
+    return ordered_s(job, state) * job.gpus_total
 
 
 def tenancy(job: Job, state: PoolState) -> Tenancy:

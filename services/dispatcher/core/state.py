@@ -90,7 +90,9 @@ class PoolState:
         self.held_gpus = 0  # their GPUs
         self.ranks: dict[int, list[tuple[Key, str]]] = {}  # (rank, job) of all live jobs by GPUs, likewise
         self.rank_of: dict[str, Key] = {}
-        self.crossings: list[tuple[float, str, int]] = []  # when a running job comes to the second level
+        self.crossings: list[
+            tuple[float, str, int]
+        ] = []  # when a running job comes to another level, or is ranked anew
         self.more = False  # the last step stopped at its bound
         self.ripening = Ripening(config, policy)
         self.ripens = bool(self.ripening)

@@ -157,6 +157,11 @@ class Trust:
             self._compare(pair, abs(log(max(run_s, RUN_MIN_S) / max(pair.run_s, RUN_MIN_S))))
         self._weigh()
 
+    def part_all(self) -> None:
+        """What was said of the live jobs decides nothing; what is known of the source stays."""
+        self.single = None
+        self.pairs.clear()
+
     def outlasts(self, job: str) -> float | None:
         """Return how long the live job has to run to be known as the longer one of its pair, None where that is not in question."""
         pair = self.pairs.get(job)

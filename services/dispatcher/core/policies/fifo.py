@@ -40,6 +40,10 @@ class Fifo:
         """Nobody's rank changes as it runs."""
         return None
 
+    def turns_at(self, job: Job, state: PoolState) -> float | None:  # noqa: ARG002
+        """Nobody's rank changes as it runs."""
+        return None
+
     def outlasted(self, held_key: Key, state: PoolState) -> bool:  # noqa: ARG002
         """Nothing that was said moves anybody."""
         return False

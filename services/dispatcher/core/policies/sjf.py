@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schedmate.services.dispatcher.core.advice import weighed_s
+from schedmate.services.dispatcher.core.advice import ordered_s
 from schedmate.services.dispatcher.core.policies.fifo import Fifo
 from schedmate.services.dispatcher.core.queue import Key
 from schedmate.services.dispatcher.core.state import Job, PoolState
@@ -20,4 +20,4 @@ class Sjf(Fifo):
 
     def key(self, job: Job, state: PoolState) -> Key:
         """Priority class, then the estimate, then submission."""
-        return (-job.priority, weighed_s(job, state), job.submitted_at, job.order)
+        return (-job.priority, ordered_s(job, state), job.submitted_at, job.order)

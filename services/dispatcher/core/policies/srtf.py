@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schedmate.services.dispatcher.core.advice import remaining_s
+from schedmate.services.dispatcher.core.advice import remaining_s, turns_at
 from schedmate.services.dispatcher.core.policies.fifo import Fifo
 from schedmate.services.dispatcher.core.queue import Key
 from schedmate.services.dispatcher.core.state import Job, PoolState
@@ -39,6 +39,10 @@ class Srtf(Fifo):
         if left is not None:
             return (_KNOWN, job.since + left, job.order)
         return (_UNKNOWN, -(job.since + LEVEL_GPU_S / job.gpus_total - job.served_s), job.order)
+
+    def turns_at(self, job: Job, state: PoolState) -> float | None:
+        """As it passes a quantile of what was said of it."""
+        return turns_at(job, state)
 
     def outlasted(self, held_key: Key, state: PoolState) -> bool:
         """Has the holder run for longer than was expected?"""
