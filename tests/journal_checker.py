@@ -158,7 +158,7 @@ def _start(
         verdict.violations.append(f"{where}: {life} holds {life.gpu_milli} thousandths of {len(life.gpus)} GPUs")
     for gpu in life.gpus:
         there = holders.setdefault(gpu, [])
-        wrong = _more_than_a_whole(there, life)
+        wrong = more_than_a_whole(there, life)
         if wrong is not None:
             whose = " and ".join(map(str, [*there, life]))
             verdict.violations.append(f"{where}: GPU {gpu} {wrong}: {whose}")
@@ -167,7 +167,7 @@ def _start(
     verdict.lives.append(life)
 
 
-def _more_than_a_whole(there: list[Life], life: Life) -> str | None:
+def more_than_a_whole(there: list[Life], life: Life) -> str | None:
     """Say what is wrong with one more holder of a GPU: shares come to one whole at most, of whole holders two at most, who agreed."""
     if not there:
         return None

@@ -327,12 +327,19 @@ class SimulatedNode:
             )
             for p in disk.processes.values()
         )  # fmt: skip
-        event = e.NodeReported(
+        event: e.NodeReported = e.NodeReported(
             node=self.name, pool=POOL, boot_id="boot", session=disk.session, report_no=number, applied_seq=disk.applied.seq,
             applied_index=disk.applied.index, address="127.0.0.1", port_min=20000, port_max=20999,
             gpus=tuple(e.GpuReport(index=n, type="a100") for n in range(self.gpus)), runs=runs, lease_s=LEASE_S,
             at=self.world.clock.now(),
         )  # fmt: skip
+        if self.world.config.get("gpu_sharing"):
+            measured = tuple(
+                e.MeasuredRun(run_id=p.assigned.run_id, member=p.assigned.member, usage=self.world.usage(p))
+                for p in disk.processes.values()
+                if p.is_living
+            )
+            event = e.NodeReportedV3(**dict(event), measured=measured)
         return Envelope(
             f"{self.name}/{disk.session}/{number}", f"schedmate/worker/{self.name}", self.world.clock.now(), event
         )
@@ -363,7 +370,12 @@ class SimulatedDispatcher:
     async def _work(self, instance: str) -> None:
         bus, store = Gated(self.world.bus, self.gate), Gated(self.world.store, self.gate)
         settings = DispatcherSettings(
-            lease_s=6.0, lease_margin_s=MARGIN_S, snapshot_every=40, checkpoint_every_s=60.0, reasons_every_s=5.0
+            lease_s=6.0,
+            lease_margin_s=MARGIN_S,
+            snapshot_every=40,
+            checkpoint_every_s=60.0,
+            reasons_every_s=5.0,
+            profile_after_s=1.0,
         )
         lease = PoolLease(store, POOL, instance, "", settings.lease_s, self.world.clock)
         while True:
@@ -384,7 +396,11 @@ class SimulatedDispatcher:
 class World:
     """Bus, store, dispatchers and nodes; programs whose length and exit code come from the seed and the run."""
 
-    def __init__(self, seed: int, *, nodes: int, gpus: int, dispatchers: int = 2) -> None:
+    def __init__(self, seed: int, *, nodes: int, gpus: int, dispatchers: int = 2, **config: Any) -> None:
+        """`config` are settings of the pool; in one that shares its GPUs the nodes measure what their runs do with them."""
+        self.config = {
+            "policy": "fifo-skip", "start_timeout_s": 30.0, "stop_timeout_s": 20.0, "diagnosis_wait_s": 2.0, **config,
+        }  # fmt: skip
         self.rng = random.Random(seed)
         self.seed = seed
         self.clock = LoopClock()
@@ -402,11 +418,7 @@ class World:
         await self.bus.create_topics(topology().topics.values())
         await self.store.start()
         await self.store.setup(topology().collections.values())
-        await self.store.insert(
-            "pool_config",
-            POOL,
-            {"policy": "fifo-skip", "start_timeout_s": 30.0, "stop_timeout_s": 20.0, "diagnosis_wait_s": 2.0},
-        )
+        await self.store.insert("pool_config", POOL, self.config)
         self.nodes = [SimulatedNode(self, f"n{n}", gpus) for n in range(nodes)]
         self.dispatchers = [SimulatedDispatcher(self, f"d{n}") for n in range(dispatchers)]
         for host in (*self.dispatchers, *self.nodes):
@@ -422,6 +434,16 @@ class World:
         """Length and exit code of a run: the same for all members, other ones for each attempt."""
         rng = random.Random(f"{self.seed}/{assigned.run_id}")
         return rng.choice((0.3, 2.0, 8.0, 30.0)), (1 if rng.random() < 0.1 else 0)
+
+    def usage(self, process: Process) -> e.RunUsage:
+        """What is measured of a run: light or heavy, as the seed and the job say."""
+        rng = random.Random(f"{self.seed}/{process.assigned.job_id}")
+        lived_s = (process.ended_at if process.ended_at is not None else self.clock.monotonic()) - process.started_at
+        used = rng.choice((0.1, 0.2, 0.5, 0.9))
+        return e.RunUsage(
+            measured_s=lived_s, gpu_utilisation=used, gpu_memory_utilisation=used / 4, gpu_memory_bytes=rng.choice((2, 8, 15)) << 30,
+            gpu_memory_total_bytes=40 << 30, gpu_held_s=lived_s, gpu_busy_s=used * lived_s,
+        )  # fmt: skip
 
     async def publish(self, event: e.Event, ident: str) -> None:
         while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -14,17 +14,26 @@ from schedmate.schemas.codec import decode
 from schedmate.schemas.job import JobSpec
 from schedmate.services.dispatcher.log import PoolLog
 from schedmate.services.dispatcher.replay import replay
-from tests.simulation.simulated import POOL, World, run_simulated
+from tests.journal_checker import Life, more_than_a_whole
+from tests.simulation.simulated import POOL, Process, World, run_simulated
 
 JOBS = 60
 SEEDS = int(os.environ.get("SCHEDMATE_SIMULATIONS", "6"))
 
 
+SHARING: dict[str, Any] = {"policy": "lucid", "gpu_sharing": True, "profiler_nodes": 1, "profiler_s": 4.0}
+
+
 def spec(world: World, number: int) -> JobSpec:
     gpus, nodes = world.rng.choice([(1, 1), (1, 1), (2, 1), (4, 1), (2, 2), (4, 2)])
+    held: dict[str, Any] = {}
+    if world.config.get("gpu_sharing"):  # small jobs, and many at once: else nobody has to share
+        gpus, nodes = (gpus, nodes) if number % 4 == 0 else (1, 1)
+        milli = world.rng.choice([300, 500, 700, 1000, 1000, 1000]) if (gpus, nodes) == (1, 1) else 1000
+        held = {"gpu_milli": milli, "resume_flag": "--resume"}
     return JobSpec(
         name=f"job-{number}", command=("run",), tenant=world.rng.choice(["a", "b"]), user="u", pool=POOL, gpus=gpus, nodes=nodes,
-        retries=3,
+        retries=3, **held,
     )  # fmt: skip
 
 
@@ -55,8 +64,8 @@ async def chaos(world: World, until: float) -> None:
                 world.store_faults.outage(rng.choice([1.0, 8.0, 30.0]))
 
 
-async def scenario(seed: int) -> World:
-    world = World(seed, nodes=4, gpus=4)
+async def scenario(seed: int, **config: Any) -> World:
+    world = World(seed, nodes=3 if config else 4, gpus=4, **config)
     await world.setup()
     world.bus_faults.write_twice = 0.1
     world.bus_faults.reorder = 0.3
@@ -70,7 +79,7 @@ async def scenario(seed: int) -> World:
         if number % 13 == 0:
             await world.publish(e.JobCancelRequested(job_id=f"job-{number}", pool=POOL, requested_by="u"), f"c{number}")
         await world.publish(event, f"s{number}")
-        await asyncio.sleep(world.rng.uniform(0.0, 6.0))
+        await asyncio.sleep(world.rng.uniform(0.0, 1.0 if world.config.get("gpu_sharing") else 6.0))
         if number % 7 == 0:
             await world.publish(
                 e.JobCancelRequested(job_id=f"job-{number - 1}", pool=POOL, requested_by="u"), f"c{number}"
@@ -111,8 +120,8 @@ async def unfinished(world: World) -> bool:
 
 
 def check_reality(world: World) -> None:
-    """No GPU ever had two owners, no job two living attempts, and no run was started twice."""
-    by_gpu: dict[tuple[str, int], list[tuple[float, float, str]]] = {}
+    """No GPU was ever held for more than one whole, no job had two living attempts, and no run was started twice."""
+    by_gpu: dict[tuple[str, int], list[Life]] = {}
     by_job: dict[str, list[tuple[float, float, int]]] = {}
     seen: set[tuple[str, tuple[str, int]]] = set()
     for node, process in world.histories():
@@ -120,14 +129,16 @@ def check_reality(world: World) -> None:
         assert (process.assigned.run_id, process.assigned.member) not in {k for _, k in seen}
         seen.add((node, process.key))
         for gpu in process.assigned.gpus:
-            by_gpu.setdefault((node, gpu), []).append((process.started_at, process.ended_at, process.assigned.run_id))
+            by_gpu.setdefault((node, gpu), []).append(life_of(node, process))
         by_job.setdefault(process.assigned.job_id, []).append(
             (process.started_at, process.ended_at, process.assigned.attempt)
         )
-    for gpu, spans in by_gpu.items():
-        spans.sort()
-        for (_, end, one), (start, _, other) in pairwise(spans):
-            assert start >= end, f"GPU {gpu} had two owners: {one} and {other}"
+    for gpu, lives_on_it in by_gpu.items():
+        lives_on_it.sort(key=lambda life: life.started_at)  # stable: those of one instant as they were started
+        for number, life in enumerate(lives_on_it):
+            there = [one for one in lives_on_it[:number] if one.ended_at > life.started_at]
+            wrong = more_than_a_whole(there, life)
+            assert wrong is None, f"GPU {gpu} {wrong}: {there} and {life}"
     for job, lives in by_job.items():
         lives.sort()
         for number, (start, end, attempt) in enumerate(lives):
@@ -137,12 +148,38 @@ def check_reality(world: World) -> None:
                 )
 
 
+def life_of(node: str, process: Process) -> Life:
+    held = e.MemberAssignedV2.of(process.assigned)
+    assert process.ended_at is not None
+    return Life(
+        node, held.job_id, held.run_id, held.attempt, held.member, held.gpus, process.started_at, process.ended_at, held.gpu_milli,
+        held.packable, held.packed_with,
+    )  # fmt: skip
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", range(SEEDS))
 def test_whatever_dies_repeats_or_comes_late_each_job_ends_exactly_once(number: int, seed: int) -> None:
     this = seed * 1000 + number
     print(f"simulation seed {this}")
-    world = run_simulated(lambda: scenario(this))
+    _check(run_simulated(lambda: scenario(this)))
+
+
+@pytest.mark.timeout(300)
+def test_in_a_pool_that_shares_its_gpus_too(seed: int) -> None:
+    shares = packed = 0
+    for number in range(max(2, SEEDS // 2)):
+        this = seed * 1000 + 500 + number
+        print(f"simulation seed {this}")
+        world = run_simulated(lambda this=this: scenario(this, **SHARING))
+        _check(world)
+        orders = [e.MemberAssignedV2.of(process.assigned) for _, process in world.histories()]
+        shares += sum(order.gpu_milli < 1000 for order in orders)
+        packed += sum(order.packed_with is not None for order in orders)
+    assert (shares > 0, packed > 0) == (True, True), "nobody shared"
+
+
+def _check(world: World) -> None:
     check_reality(world)
 
     async def checks() -> None:
