@@ -252,6 +252,12 @@ class RunTimeEstimated(Event):
         exclude_if=lambda word: word is None,
         description="Whether measuring this job (the profiler's time) would sharpen the estimates of its kind. Left out when nothing is said.",
     )
+    sharing_class: str | None = Field(
+        default=None,
+        pattern="^(tiny|medium|jumbo)$",
+        exclude_if=lambda known: known is None,
+        description="How the same job, or ones like it, shared a GPU before: with its utilisation and memory it saves profiling it again. Left out when not known.",
+    )
 
 
 # --- progress, diagnoses: written by log-monitor ---------------------------------------------------------------------

@@ -23,6 +23,7 @@ from schedmate.simulator.draws import drawn_from
 from schedmate.simulator.outcome import Advisor
 from schedmate.simulator.rows import header_of, rows_of
 from schedmate.simulator.trace import Trace, TraceError, TraceJob
+from schedmate.simulator.workloads import Known
 
 HISTORY_JOBS: Final = 200
 RAW: Final = ("oracle", "column")
@@ -89,11 +90,11 @@ class RunningMedian:
         insort(known, job.duration_s)
 
 
-def history(jobs: Sequence[TraceJob]) -> Advisor:
-    """Return history-estimator as a source of advice."""
+def history(jobs: Sequence[TraceJob], known: Sequence[Known] = (), *, recalls: bool = True) -> Advisor:
+    """Return history-estimator as a source of advice; `known`: what it is told of the jobs beside their rows."""
     from schedmate.simulator.estimated import Estimated  # noqa: PLC0415 - numpy and all, only where it is asked for
 
-    return Estimated(jobs)
+    return Estimated(jobs, known, recalls=recalls)
 
 
 def is_raw(source: str) -> bool:
@@ -112,8 +113,12 @@ def check_advice(source: str) -> None:
         raise TraceError(f"no advice is called {source!r}; there are {KNOWN}")
 
 
-def advisor(source: str, trace: Trace, seed: int, *, one_pool: bool) -> Advisor | None:
+def advisor(
+    source: str, trace: Trace, seed: int, *, one_pool: bool, known: Sequence[Known] = (), recalls: bool = True
+) -> Advisor | None:
     """Return the source of this name over a trace, None for `none`; `check_advice` has let the name pass.
+
+    `known` and `recalls` are `history`'s: what is known of the jobs beside their rows, and whether it tells how they used their GPUs.
 
     Raises:
         TraceError: it cannot tell what it should.
@@ -121,7 +126,7 @@ def advisor(source: str, trace: Trace, seed: int, *, one_pool: bool) -> Advisor 
     if source == "none":
         return None
     if source == "history":
-        return history(trace.jobs)
+        return history(trace.jobs, known, recalls=recalls)
     if source == "history:median":
         return RunningMedian(trace.jobs)
     return Told(source.partition(":")[0], _told(source, trace, seed, one_pool=one_pool))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from schedmate.services.dispatcher.core.decisions import Seat
+from schedmate.services.dispatcher.core.sharing import Profile
 from schedmate.simulator.integrals import Integrals
 from schedmate.simulator.residents import Residents
 
@@ -31,6 +32,31 @@ class Advisor(Protocol):
 
     def finished(self, number: int, pool: str, at: float) -> None:
         """The job has ended: its run time is known from now on."""
+        ...
+
+
+Traits = tuple[float | None, int | None, str | None]
+"""Utilisation, memory of a GPU in MiB and sharing class."""
+
+
+@runtime_checkable
+class Informant(Advisor, Protocol):
+    """A source that also knows how jobs use their GPUs, and reads the progress of those that run (`simulator/informed.py`)."""
+
+    def traits(self, number: int) -> Traits:
+        """Return how the same job, or one like it, used its GPUs before; asked after `estimate_s`."""
+        ...
+
+    def seen(self, number: int, profile: Profile) -> None:
+        """A profiler has seen how the job uses its GPUs."""
+        ...
+
+    def reads_at_s(self, number: int) -> float | None:
+        """Return after how much of its run the job's own progress is believed, None where it prints none."""
+        ...
+
+    def read(self, number: int, run_s: float) -> tuple[float | None, float | None, float | None, str]:
+        """Return the 10, 50 and 90 % quantile of the run time that its progress tells after so long a run, and what it rests on."""
         ...
 
 

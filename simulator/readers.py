@@ -157,7 +157,7 @@ def _philly(row: Row) -> tuple[TraceJob, None]:
 
 
 def _documented(row: Row) -> tuple[TraceJob, None]:
-    """The documented CSV: `job_id,submit_s,num_gpus,duration_s`, and where given `pool`, `tenant`, `submit_local`, `gpu_milli`, `gpu_type`, `kind`, `priority`, `resumable`."""
+    """The documented CSV: `job_id,submit_s,num_gpus,duration_s`, and where given `pool`, `tenant`, `user`, `name`, `submit_local`, `gpu_milli`, `gpu_type`, `kind`, `priority`, `resumable`."""
     given = row.values
     pool = given.get("pool") or given.get("vc") or "default"
     if given.get("kind", "") not in ("", "training", "inference"):
@@ -175,6 +175,7 @@ def _documented(row: Row) -> tuple[TraceJob, None]:
         gpu_milli=row.count("gpu_milli", 1) if given.get("gpu_milli") else 1000,
         gpu_types=tuple(t for t in given.get("gpu_type", "").split("|") if t), inference=given.get("kind") == "inference",
         priority=classes[priority], resumable=given.get("resumable") != "no",
+        user=given.get("user") or None, name=given.get("name") or None,
     ), None  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from schedmate.schemas.sharing import CLASS_NAMES
 from schedmate.services.dispatcher.core.sharing import Profile
 from schedmate.simulator.draws import drawn_from
 
@@ -60,6 +61,9 @@ class Residents:
     ended_there: int = 0
     profiler_gpu_s: float = 0.0
     profiler_wait_s: float = 0.0
+    profiler_run_s: float = 0.0
+    recalled: int = 0
+    recalled_wrong: int = 0
     pairs: int = 0
     shared_gpu_s: float = 0.0
     slowed_gpu_s: float = 0.0
@@ -71,11 +75,17 @@ class Residents:
         self.pairs += 1
         return speed_beside(self.profiles[number], self.profiles[other])
 
+    def known(self, told: str, truly: int) -> None:
+        """Of a job that arrives its past tells this sharing class; truly it is of that one."""
+        self.recalled += 1
+        self.recalled_wrong += told != CLASS_NAMES[truly]
+
     def left_profiler(self, gpus: int, ran_s: float, wait_s: float, *, ended: bool) -> None:
         """A job has left the profiler, or ended in it."""
         self.profiled += 1
         self.ended_there += ended
         self.profiler_gpu_s += gpus * ran_s
+        self.profiler_run_s += ran_s
         self.profiler_wait_s += wait_s
 
     def shared(self, gpus: int, lasted_s: float, speed: float) -> None:
@@ -90,6 +100,9 @@ class Residents:
                 "jobs": self.profiled,
                 "ended_there": self.ended_there,
                 "gpu_h": self.profiler_gpu_s / HOUR_S,
+                "job_s": self.profiler_run_s,
+                "recalled": self.recalled,
+                "recalled_wrong": self.recalled_wrong,
                 "avg_wait_s": self.profiler_wait_s / self.profiled if self.profiled else None,
             },
             "packing": {

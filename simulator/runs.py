@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.policy import policy_named
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
+from schedmate.services.dispatcher.core.sharing import Profile
 from schedmate.services.dispatcher.core.state import PoolState
 from schedmate.services.dispatcher.core.step import Step
 from schedmate.simulator.advice import advisor, is_raw
@@ -21,12 +22,14 @@ from schedmate.simulator.cluster import Cluster
 from schedmate.simulator.curves import curves_of
 from schedmate.simulator.engine import Simulation
 from schedmate.simulator.faults import Faults
+from schedmate.simulator.informed import Informed
 from schedmate.simulator.maintenance import Reservations
 from schedmate.simulator.measures import measured
-from schedmate.simulator.outcome import Costs, Outcome
+from schedmate.simulator.outcome import Costs, Informant, Outcome
 from schedmate.simulator.recorded import LogLine, line_of
 from schedmate.simulator.residents import Residents, drawn
 from schedmate.simulator.trace import Trace, TraceError
+from schedmate.simulator.workloads import Known, known_of
 
 TOLD_EVERY_S = 0.5
 
@@ -46,6 +49,8 @@ class Setting:
     reservations: Reservations = field(default_factory=dict)
     min_run_s: float = 0.0  # so long runs whoever may be stopped for another job (that is not a matter of quota)
     weighed: bool = False  # a raw source is clamped and weighed by trust as any other
+    workloads: Path | None = None  # what is known of the jobs beside their rows (simulator/workloads.py)
+    recalls: bool = True  # history tells how the same job used its GPUs before
     curves: bool = False  # what plots are drawn of, under the key `curves`
 
 
@@ -78,7 +83,10 @@ def outcome_of(
     trace: Trace, cluster: Cluster, setting: Setting, progress: Callable[[int], None] | None = None
 ) -> tuple[Outcome, float]:
     """Run one policy with one source of advice; return what became of the jobs, and the CPU seconds that it took."""
-    source = advisor(setting.advice, trace, setting.seed, one_pool=cluster.one_pool)
+    known = known_of(setting.workloads, trace.jobs) if setting.workloads is not None else ()
+    source = advisor(
+        setting.advice, trace, setting.seed, one_pool=cluster.one_pool, known=known, recalls=setting.recalls
+    )
     raw = is_raw(setting.advice) and not setting.weighed
     given = setting.config.to_json() | {"advice": "raw" if raw else "weighed"}
     plain = PoolConfig().to_json()
@@ -87,18 +95,28 @@ def outcome_of(
     try:
         began = process_time()
         packs = policy_named(setting.policy).packs
-        residents = Residents(drawn(len(trace.jobs), setting.seed), setting.seed) if packs else None
-        simulation = Simulation(
-            trace.jobs, cluster, setting.policy, source, config=PoolConfig.from_json(given), costs=setting.costs,
-            recorder=_recorder(log) if log is not None else None, keep_seats=setting.jobs_out is not None,
-            keep_runs=setting.curves, faults=setting.faults, min_run_s=setting.min_run_s, reservations=setting.reservations,
-            residents=residents,
-        )  # fmt: skip
+        residents = Residents(_profiles(trace, known, setting.seed), setting.seed) if packs else None
+        arguments: dict[str, Any] = {
+            "config": PoolConfig.from_json(given), "costs": setting.costs, "recorder": _recorder(log) if log is not None else None,
+            "keep_seats": setting.jobs_out is not None, "keep_runs": setting.curves, "faults": setting.faults, "min_run_s": setting.min_run_s,
+            "reservations": setting.reservations, "residents": residents,
+        }  # fmt: skip
+        simulation = (
+            Informed(trace.jobs, cluster, setting.policy, source, **arguments)
+            if known and isinstance(source, Informant)
+            else Simulation(trace.jobs, cluster, setting.policy, source, **arguments)
+        )
         outcome = simulation.run(progress)
         return outcome, process_time() - began
     finally:
         if log is not None:
             log.close()
+
+
+def _profiles(trace: Trace, known: Sequence[Known], seed: int) -> list[Profile]:
+    """Return how each job uses its GPUs: as its workload's kind does, else as drawn."""
+    profiles = drawn(len(trace.jobs), seed)
+    return [k.profile or p for k, p in zip(known, profiles, strict=True)] if known else profiles
 
 
 def run_all(

@@ -51,6 +51,8 @@ class TraceJob:
     priority: int = PRIORITY_RANK[PriorityClass.NORMAL]
     resumable: bool = True  # it goes on where it was when it is started again; otherwise it begins anew
     pace: Pace | None = None  # where the run time follows the placement
+    user: str | None = None
+    name: str | None = None
     asks: tuple[Input, ...] = ()  # out of a pool's log: what the pool was told of it as it arrived, taken as it is
 
     @property

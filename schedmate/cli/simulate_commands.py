@@ -69,6 +69,8 @@ def simulate(
     jobs_out: Annotated[Path | None, typer.Option(help="Write what became of each job (several runs: one file each).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw plots of all runs into this folder (needs the extra `sim`).")] = None,
     weighed: Annotated[bool, typer.Option("--weighed", help="Clamp raw advice (`oracle`, `column`) and weigh it by trust, as any other.")] = False,
+    workloads: Annotated[Path | None, typer.Option(help="What SchedMate would know of the jobs beside their rows, by job id, for `history` and `lucid` (docs/traces.md).")] = None,
+    profile_again: Annotated[bool, typer.Option("--profile-again", help="`history` does not tell how the same job used its GPUs before: Lucid profiles everybody.")] = False,
     log: Annotated[Path | None, typer.Option(help="Write the pools' logs, one entry a line.")] = None,
     processes: Annotated[int, typer.Option(min=0, help="Runs side by side; 0: as many as there are cores.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
@@ -76,6 +78,8 @@ def simulate(
     """Run a trace through one policy or several: `schedmate simulate TRACE --nodes 54 --policy fifo,sjf --advice none,oracle`."""
     names, sources = _policies(policy), _sources(advice)
     _check_files(trace, {"--jobs-out": jobs_out, "--log": log})
+    if workloads is not None and not workloads.is_file():
+        raise typer.BadParameter(f"there is no file {workloads} of workloads")
     if plot is not None:
         check_plots(plot)
     jobs = read_trace(trace).window(start, end)
@@ -95,6 +99,7 @@ def simulate(
             name, source, seed, Costs(restart_s, restart_large_s, checkpoint_s), config, faults=faults, min_run_s=min_run_s, reservations=reserved,
             jobs_out=_named(jobs_out, name, source, several=len(combinations) > 1),
             log=_named(log, name, source, several=len(combinations) > 1), weighed=weighed, curves=plot is not None,
+            workloads=workloads, recalls=not profile_again,
         )
         for name, source in combinations
     ]  # fmt: skip

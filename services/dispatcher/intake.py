@@ -42,6 +42,7 @@ TOPICS: Final = (
     "schedmate.nodes",
 )
 _MIB_PER_GIB: Final = 1024
+_MIB: Final = 1 << 20
 
 
 def is_of_pool(delivery: Delivery, pool: str) -> bool:
@@ -119,9 +120,11 @@ def _withdrawal(envelope: Envelope[Any]) -> i.Input:
 
 def _estimate(envelope: Envelope[Any]) -> i.Input | None:
     event: RunTimeEstimated = envelope.event
+    memory_mib = -(-event.gpu_memory_bytes // _MIB) if event.gpu_memory_bytes is not None else None
     return i.EstimateArrived(
-        event.job_id, event.revision, event.p10_s, event.p50_s, event.p90_s, event.basis.value, event.worth_probing
-    )
+        event.job_id, event.revision, event.p10_s, event.p50_s, event.p90_s, event.basis.value, event.worth_probing,
+        event.gpu_utilisation, memory_mib, event.sharing_class,
+    )  # fmt: skip
 
 
 def _progress(envelope: Envelope[Any]) -> i.Input | None:

@@ -333,19 +333,29 @@ class Estimator:
         risk = risk_of.risk(p50_s) if risk_of is not None else None
         return Estimate(
             told.basis, p10_s, p50_s, p90_s, round(risk, 4) if risk is not None else None,
-            similar=told.similar[:SIMILAR_SHOWN], similar_elsewhere=told.elsewhere, **self._traits_of(told.similar),
+            similar=told.similar[:SIMILAR_SHOWN], similar_elsewhere=told.elsewhere, **self._traits_of(told),
         )  # fmt: skip
 
-    def _traits_of(self, similar: Sequence[str]) -> dict[str, Any]:
-        traits = [t for job in similar if (t := self._traits.get(job)) is not None]
+    def _traits_of(self, told: _Told) -> dict[str, Any]:
+        """Return what is known of the jobs behind an estimate. The sharing class is acted on: only the same job's past tells it, or like
+        jobs that are all of one.
+        """
+        traits = [t for job in told.similar if (t := self._traits.get(job)) is not None]
         utilisation = sorted(t.gpu_utilisation for t in traits if t.gpu_utilisation is not None)
         memory = [t.gpu_memory_bytes for t in traits if t.gpu_memory_bytes is not None]
         sharing = [t.sharing_class for t in traits if t.sharing_class is not None]
         return {
             "gpu_utilisation": median(utilisation) if utilisation else None,
             "gpu_memory_bytes": max(memory) if memory else None,
-            "sharing_class": max(sorted(set(sharing)), key=sharing.count) if sharing else None,
+            "sharing_class": _sharing_class(told.basis, sharing),
         }
+
+
+def _sharing_class(basis: EstimateBasis, seen: Sequence[str]) -> str | None:
+    agree = basis is EstimateBasis.SIMILAR_JOBS and len(set(seen)) == 1
+    if not seen or not (agree or basis is EstimateBasis.EXACT_PRIOR):
+        return None
+    return max(sorted(set(seen)), key=seen.count)
 
 
 def _kept(kept: OrderedDict[Key, T], key: Key, make: Callable[[], T]) -> T:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from schedmate.infra.store.port import Store
@@ -125,6 +124,7 @@ class Estimator:
             early_end_risk=estimate.early_end_risk,
             gpu_utilisation=estimate.gpu_utilisation,
             gpu_memory_bytes=estimate.gpu_memory_bytes,
+            sharing_class=estimate.sharing_class,
             basis=estimate.basis,
             similar=estimate.similar,
             similar_elsewhere=estimate.similar_elsewhere,
@@ -155,9 +155,9 @@ def _estimate_of(said: Said) -> Estimate:
     event = RunTimeEstimated.model_validate(said.event)
     return Estimate(
         event.basis, event.p10_s, event.p50_s, event.p90_s, event.early_end_risk, event.similar, event.similar_elsewhere,
-        event.gpu_utilisation, event.gpu_memory_bytes,
+        event.gpu_utilisation, event.gpu_memory_bytes, event.sharing_class,
     )  # fmt: skip
 
 
 def _same(said: Said, estimate: Estimate, worth: bool | None) -> bool:
-    return _estimate_of(said) == replace(estimate, sharing_class=None) and said.event.get("worth_probing") == worth
+    return _estimate_of(said) == estimate and said.event.get("worth_probing") == worth

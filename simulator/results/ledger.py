@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from schedmate import simulator
 from schedmate.services.dispatcher.core import step as core_step
+from schedmate.services.history_estimator import estimator
 from schedmate.simulator.cluster import Cluster
 from schedmate.simulator.measures import measured, percentile
 from schedmate.simulator.outcome import Outcome
@@ -31,6 +32,9 @@ DAY_S: Final = 86_400.0
 _SHOW: Final = frozenset(
     {"bounds", "curves", "generate", "plots", "recorded"}
 )  # modules that change no figure of a run
+_SERVICE: Final = frozenset(
+    {"__main__", "handlers", "importing", "memory", "record", "settings", "wiring"}
+)  # of the estimator's service
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,9 @@ class Line:
 
 
 def code_version() -> str:
-    """Return a short sum over the modules that decide what a run comes to: the dispatcher's core, the event loop, advice, readers."""
+    """Return a short sum over the modules that decide what a run comes to: the dispatcher's core, the event loop, advice and its estimator, readers."""
     files = sorted(Path(core_step.__file__).parent.rglob("*.py"))
+    files += [file for file in sorted(Path(estimator.__file__).parent.glob("*.py")) if file.stem not in _SERVICE]
     files += [
         file for folder in simulator.__path__ for file in sorted(Path(folder).glob("*.py")) if file.stem not in _SHOW
     ]

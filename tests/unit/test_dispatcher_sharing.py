@@ -6,10 +6,20 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from schedmate.schemas.sharing import CLASS_NAMES
 from schedmate.services.dispatcher.core import decisions as d
 from schedmate.services.dispatcher.core import inputs as i
 from schedmate.services.dispatcher.core.reasons import why
-from schedmate.services.dispatcher.core.sharing import JUMBO, MEDIUM, TINY, Profile, Tenancy, class_of, objection
+from schedmate.services.dispatcher.core.sharing import (
+    JUMBO,
+    MEDIUM,
+    TINY,
+    Profile,
+    Tenancy,
+    class_of,
+    objection,
+    recalled,
+)
 from tests.dispatching import PoolUnderTest, arrived, cluster, of_kind, report
 from tests.pool_invariants import check
 
@@ -79,6 +89,20 @@ def test_a_capacity_of_one_packs_light_pairs_only_and_several_nodes_only_where_t
     assert objection(two, two, GPU_MIB, several_nodes=True) is None
 
 
+@pytest.mark.parametrize("name", CLASS_NAMES)
+def test_what_is_recalled_of_a_class_is_of_that_class(name: str):
+    seen = recalled({"tiny": 0.2, "medium": 0.5, "jumbo": 0.1}[name], 3_000, name)
+    assert seen is not None
+    assert CLASS_NAMES[class_of(Profile(*seen), GPU_MIB)] == name
+
+
+@pytest.mark.parametrize(
+    "told", [(None, 1, "tiny"), (0.1, None, "tiny"), (0.1, 1, "huge"), (1.1, 1, "tiny"), (-0.1, 1, "tiny"), (0.1, -1, "tiny"), (float("nan"), 1, "tiny")]
+)  # fmt: skip
+def test_what_is_missing_or_makes_no_sense_recalls_nothing(told: tuple[float | None, int | None, str]):
+    assert recalled(*told) is None
+
+
 @pytest.mark.parametrize(
     ("profile", "expected"),
     [
@@ -102,6 +126,37 @@ def profile(job: str, seen: Profile = TINY_JOB) -> i.ProfileArrived:
 def run_profiled(p: PoolUnderTest, job: str, seen: Profile = TINY_JOB, **asks) -> None:
     p.step(arrived(job, **asks), profile(job, seen))
     check(p.state)
+
+
+def known(job: str, revision: int = 1) -> i.EstimateArrived:
+    return i.EstimateArrived(
+        job, revision, None, 600.0, None, "exact_prior", gpu_utilisation=0.2, gpu_memory_mib=3_000, sharing_class="tiny"
+    )
+
+
+def test_a_job_that_is_known_from_its_past_is_not_profiled_again():
+    p = lucid(2, profiler_nodes=1)
+    p.step(arrived("new", resumable=True))
+    p.step(arrived("again", resumable=True), known("again"))
+    assert p.state.jobs["new"].profiling
+    assert not p.state.jobs["again"].profiling
+    assert p.state.jobs["again"].profile == (0.2, 0.15, 3_000)
+    p.step(known("new", 2))
+    assert p.state.jobs["new"].profile is None  # it is being profiled: what is seen counts
+    check(p.state)
+
+
+@pytest.mark.parametrize("advice", ["shadow", "off"])
+def test_a_pool_that_does_not_act_on_advice_profiles_everybody(advice: str):
+    p = lucid(2, profiler_nodes=1, advice=advice)
+    p.step(arrived("again", resumable=True), known("again"))
+    assert p.state.jobs["again"].profiling
+
+
+def test_what_was_measured_counts_more_than_what_the_past_tells():
+    p = lucid()
+    p.step(arrived("a", resumable=True), profile("a", TINY_JOB), known("a"))
+    assert p.state.jobs["a"].profile == (TINY_JOB.utilisation, TINY_JOB.memory_utilisation, TINY_JOB.memory_mib)
 
 
 def test_a_job_that_does_not_fit_joins_one_that_it_goes_with():

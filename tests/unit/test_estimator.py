@@ -237,6 +237,18 @@ def test_utilisation_memory_and_sharing_class_come_with_the_past_that_knows_them
     assert (said.gpu_utilisation, said.gpu_memory_bytes, said.sharing_class) == (0.6, 30, "tiny")
 
 
+def test_the_sharing_class_is_told_of_the_same_job_or_of_like_jobs_that_agree_and_of_no_others():
+    estimator = Estimator(new_index=Exact)
+    for n, seen in enumerate(("tiny", "tiny", "tiny")):
+        ran(estimator, named(n, name=f"n{n}x", vector=(1.0, 0.0)), 600, gpu_utilisation=0.2, sharing_class=seen)
+    like = estimator.estimate(named(9, name="new", user="new", vector=(1.0, 0.0)), 2000.0)
+    assert (like.basis, like.sharing_class) == (EstimateBasis.SIMILAR_JOBS, "tiny")
+    ran(estimator, named(3, name="n3x", vector=(1.0, 0.0)), 600, gpu_utilisation=0.9, sharing_class="jumbo")
+    assert estimator.estimate(named(9, name="new", user="new", vector=(1.0, 0.0)), 2000.0).sharing_class is None
+    by_user = estimator.estimate(named(10, name="another", user="ann"), 2000.0)
+    assert (by_user.basis, by_user.sharing_class) == (EstimateBasis.USER_MEDIAN, None)
+
+
 def test_an_analysis_that_comes_later_is_used():
     estimator = Estimator(new_index=Exact)
     for n in range(3):

@@ -45,6 +45,24 @@ def test_it_prints_json_only_with_every_key_of_the_contract(trace: Path, tmp_pat
     assert sum(waits) / 200 == pytest.approx(told["results"][0]["avg_jct_s"])
 
 
+def test_what_is_known_of_the_jobs_saves_profiling_them_unless_they_are_profiled_again(tmp_path: Path):
+    trace, known = tmp_path / "t.csv", tmp_path / "workloads.jsonl"
+    rows = [f"j{n},{n * 2000},1,600,ann,bert-{n}" for n in range(3)]
+    trace.write_text("\n".join(["job_id,submit_s,num_gpus,duration_s,user,name", *rows]) + "\n")
+    line = {"command_hash": "c", "content_hash": "c", "kind": "recommendation"}
+    known.write_text("".join(json.dumps(line | {"job_id": f"j{n}"}) + "\n" for n in range(3)))
+    given = ["simulate", str(trace), "--nodes", "3", "--policy", "lucid", "--advice", "history", "--json"]
+    given += ["--workloads", str(known), "--processes", "1"]
+    for option, jobs in (([], 1), (["--profile-again"], 3)):
+        (result,) = json.loads(CliRunner().invoke(app, [*given, *option]).stdout)["results"]
+        assert result["profiling"]["jobs"] == jobs
+    refused = CliRunner().invoke(app, [*given[:-3], str(tmp_path / "none.jsonl")])
+    assert refused.exit_code == 2
+    known.write_text("{}\n")
+    with pytest.raises(TraceError, match=r"workloads\.jsonl, line 1"):
+        CliRunner().invoke(app, given, catch_exceptions=False)
+
+
 def test_failures_costs_and_settings_of_the_pools_are_options(trace: Path, tmp_path: Path):
     failures = tmp_path / "failures.csv"
     submits = [float(row["submit_s"]) for row in csv.DictReader(trace.read_text().splitlines())]

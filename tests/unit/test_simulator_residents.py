@@ -41,7 +41,15 @@ def test_a_job_that_ends_in_the_profiler_ends_there_and_another_goes_on_outside(
     assert (outcome.preemptions, outcome.profiled) == (0, 1)
     assert outcome.residents is not None
     told = outcome.residents.figures()["profiling"]
-    assert told == {"jobs": 2, "ended_there": 1, "gpu_h": (50 + 80) / 3600, "avg_wait_s": 0.0}
+    assert told == {
+        "jobs": 2,
+        "ended_there": 1,
+        "gpu_h": (50 + 80) / 3600,
+        "job_s": 130.0,
+        "recalled": 0,
+        "recalled_wrong": 0,
+        "avg_wait_s": 0.0,
+    }
 
 
 def test_a_pair_runs_at_the_speed_of_the_model_and_whoever_stays_at_its_own():

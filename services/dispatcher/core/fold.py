@@ -39,6 +39,7 @@ from schedmate.services.dispatcher.core.policy import UnknownPolicyError, policy
 from schedmate.services.dispatcher.core.ranking import rank_anew
 from schedmate.services.dispatcher.core.reports import bury, node_commanded, reported, silent
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
+from schedmate.services.dispatcher.core.sharing import recalled
 from schedmate.services.dispatcher.core.state import ENDED, STARTED, TOLD, Job, Member, PoolState
 from schedmate.services.dispatcher.core.timers import set_timer
 from schedmate.services.dispatcher.core.topology import WITHIN
@@ -244,6 +245,8 @@ def _estimate(state: PoolState, value: EstimateArrived) -> None:
         job.worth_probing = value.worth_probing
     if value.p50_s is not None:
         heed(state, job)
+    if value.sharing_class is not None and job.profile is None and job.attempt == 0 and state.acts_on_advice:
+        job.profile = recalled(value.gpu_utilisation, value.gpu_memory_mib, value.sharing_class)
     if state.policy.uses_estimates or state.reservations:
         state.place_anew(job)
 

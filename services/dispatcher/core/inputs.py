@@ -208,7 +208,10 @@ class JobArrived(Input):
 
 @dataclass(unsafe_hash=True, slots=True)
 class EstimateArrived(Input):
-    """Advice: how long the job may run. A higher revision replaces a lower one."""
+    """Advice: how long the job may run. A higher revision replaces a lower one.
+
+    The last three: how the same job, or one like it, used each of its GPUs before; all of them, or nothing is known.
+    """
 
     KIND = "estimate"
     RANK = 6
@@ -219,6 +222,9 @@ class EstimateArrived(Input):
     p90_s: float | None
     basis: str
     worth_probing: bool | None = None  # is the profiler's time well spent on it? None: nothing is said
+    gpu_utilisation: float | None = None
+    gpu_memory_mib: int | None = None
+    sharing_class: str | None = None
 
 
 @dataclass(unsafe_hash=True, slots=True)

@@ -13,7 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from schedmate.schemas.sharing import JUMBO, MEDIUM, TINY, sharing_class
+from schedmate.schemas.sharing import (
+    CLASS_NAMES,
+    JUMBO,
+    MEDIUM,
+    MEDIUM_MEMORY_UTILISATION_MAX,
+    TINY,
+    TINY_MEMORY_UTILISATION_MAX,
+    sharing_class,
+)
 from schedmate.schemas.states import JobState
 from schedmate.services.dispatcher.core.advice import ordered_s
 from schedmate.services.dispatcher.core.capacity import GpuClass, suits
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "APATHETIC", "CAPACITY", "DEFAULT", "EAGER", "JUMBO", "MEDIUM", "TINY", "Hosts", "Profile", "Tenancy", "class_of", "gpu_time_s",
-    "host_for", "memory_of", "mode", "objection", "parted", "profile_of", "tenancy",
+    "host_for", "memory_of", "mode", "objection", "parted", "profile_of", "recalled", "tenancy",
 )  # fmt: skip
 
 LONGER_MAX: Final = 2.0  # a job joins one that is expected to need at least half of its GPU time
@@ -54,6 +62,21 @@ class Profile:
     utilisation: float
     memory_utilisation: float
     memory_mib: int
+
+
+_MOST: Final = dict(zip(CLASS_NAMES, (TINY_MEMORY_UTILISATION_MAX, MEDIUM_MEMORY_UTILISATION_MAX, 1.0), strict=True))
+"""By the name of a sharing class: the most that a job of it may ask of its GPU's memory."""
+
+
+def recalled(utilisation: float | None, memory_mib: int | None, of_class: str) -> tuple[float, float, int] | None:
+    """Return the profile of a job that is known from the past of the same job, None where something is missing or makes no sense.
+
+    History does not tell how its memory was used, but the class that it came to: the most that the class allows is taken for it.
+    """
+    most = _MOST.get(of_class)
+    if most is None or utilisation is None or memory_mib is None or not 0 <= utilisation <= 1 or memory_mib < 0:
+        return None
+    return (utilisation, most, memory_mib)
 
 
 @dataclass(frozen=True, slots=True)

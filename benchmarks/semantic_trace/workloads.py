@@ -1,0 +1,98 @@
+"""What SchedMate would be told of the semantic trace's jobs: `python -m benchmarks.semantic_trace.workloads OUT --traces DIR`.
+
+Writes OUT/workloads.jsonl, the side file of `schedmate simulate OUT/jobs.csv --workloads` (`simulator/workloads.py`): what code-analyzer
+says of each bundle without a model (kept in OUT/fields.json, which takes minutes), its hashes, how the job ends, the whole run time that
+its own printed progress tells, and a declared kind for GPU sharing; and OUT/learned.csv, the ladder's predictions from static analysis and
+history, as a raw order key.
+
+A job's progress counts the steps of its plan, at the speed of its run: one that stops at a target ends before what it shows, one that
+fails or is cancelled is cut. The kind follows the application, and its batch where the table knows the larger batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.semantic_trace import knowledge
+from benchmarks.semantic_trace.applications import APPLICATIONS, Plan, Profiles
+from benchmarks.semantic_trace.knowledge import Job
+
+KINDS: Final = {
+    "cifar10": ("small-vision", "small-vision-large-batch"), "ncf": ("recommendation", "recommendation"),
+    "deepspeech2": ("recurrent-language", "recurrent-language"), "bert": ("large-language", "large-language"),
+    "yolov3": ("large-vision", "large-vision"), "imagenet": ("residual-vision", "residual-vision"),
+}  # fmt: skip
+"""Of each application the kind with a batch in the lower half of its batches, and in the upper half."""
+OUTCOMES: Final = {"completed": "succeeded", "failed": "failed", "cancelled": "cancelled"}
+
+
+def main() -> int:
+    """Write both files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("--traces", type=Path, required=True, help="the folder with pollux-osdi21")
+    given = parser.parse_args()
+    write(given.trace, Profiles(given.traces / "pollux-osdi21" / "profiles"))
+    return 0
+
+
+def write(folder: Path, profiles: Profiles) -> None:
+    """Write what is known of the jobs of a generated trace."""
+    from benchmarks.semantic_trace.ladder import Ladder  # noqa: PLC0415 - it analyses the bundles
+
+    jobs = knowledge.load(folder)
+    ladder = Ladder(jobs, folder, profiles)
+    with (folder / "workloads.jsonl").open("w", encoding="utf-8") as file:
+        for job in jobs:
+            file.write(json.dumps(told(job, ladder.fields[job.bundle], profiles), sort_keys=True) + "\n")
+    past = np.hstack([knowledge.static(jobs, ladder.fields), knowledge.history(jobs, ladder.fields)])
+    _predictions(folder / "learned.csv", jobs, ladder.learned(past))
+
+
+def told(job: Job, fields: dict[str, Any], profiles: Profiles) -> dict[str, Any]:
+    """Return the line of one job. The command is part of the bundle's hash, the size is not."""
+    plan = plan_of(job)
+    return {
+        "job_id": job.job_id, "workload": fields, "content_hash": job.bundle, "command_hash": f"{job.bundle}/{job.gpus}",
+        "outcome": OUTCOMES[job.truth["state"]], "shown_s": shown_s(job, plan, profiles), "kind": kind_of(plan),
+    }  # fmt: skip
+
+
+def plan_of(job: Job) -> Plan:
+    """Return what the job's program plans."""
+    t = job.truth
+    target = float(t["target"]) if t["target"] else None
+    return Plan(t["application"], int(t["replicas"]), int(t["batch"]), int(t["epochs"]), float(t["fraction"]), target)
+
+
+def shown_s(job: Job, plan: Plan, profiles: Profiles) -> float:
+    """Return the time of all the steps that the job's output counts, at the speed of this run."""
+    speed = float(job.truth["planned_s"]) / profiles.run_s(plan)
+    return round(max(profiles.run_s(replace(plan, target=None)) * speed, 1.0), 1)
+
+
+def kind_of(plan: Plan) -> str:
+    """Return the declared kind of a plan."""
+    batches = APPLICATIONS[plan.application].batches
+    return KINDS[plan.application][batches.index(plan.batch) >= len(batches) / 2]
+
+
+def _predictions(path: Path, jobs: list[Job], predicted: np.ndarray[Any, Any]) -> None:
+    """Write predictions, s; where nothing is said (the first span) the median of all that are made."""
+    filled = np.where(np.isnan(predicted), np.nanmedian(predicted), predicted)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("job_id", "predicted_s"))
+        writer.writerows((job.job_id, round(float(np.exp(v)), 3)) for job, v in zip(jobs, filled, strict=True))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
