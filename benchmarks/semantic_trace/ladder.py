@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.semantic_trace import knowledge
-from benchmarks.semantic_trace.applications import APPLICATIONS, Plan, Profiles
+from benchmarks.semantic_trace.applications import Plan, Profiles
 from benchmarks.semantic_trace.knowledge import Job
 
 SPANS = 8
@@ -29,6 +29,8 @@ SEED = 0
 RESAMPLES = 200
 SEEN = 0.05  # of its run, after which a job's own progress is believed
 PAIRS = 20_000
+TREES = 150
+KNOWN_MIN = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Ladder:
         first, last = jobs[0].submit_s, jobs[-1].submit_s
         self.moments = [first + (last - first) * n / SPANS for n in range(1, SPANS)]
         self.span = np.array(knowledge.position(jobs, self.moments))
+        self.ends = np.array([j.submit_s + j.duration_s for j in jobs])
         gpus = {j.bundle: j.gpus for j in jobs}
         self.source = {name: made for name, made in knowledge.bundles(folder).items() if name in gpus}
         self.fields = _cached(folder / "fields.json", lambda: knowledge.fields_of(self.source, gpus))
@@ -106,36 +109,16 @@ class Ladder:
             Step("metadata, job names shuffled among the jobs", self.learned(knowledge.metadata(misled))),
         ]  # fmt: skip
 
-    def left_out(self) -> list[Step]:
-        """Return the steps where no job of the predicted job's application was ever learned from."""
-        jobs = self.jobs
-        application = np.array([j.truth["application"] for j in jobs])
-        tables = {
-            "metadata, learned": knowledge.metadata(jobs),
-            "TF-IDF of the raw source, learned": knowledge.raw_text(jobs, self.source),
-            "static analysis, learned": knowledge.static(jobs, self.fields),
-            "the true workload, learned": knowledge.workload(jobs),
-        }
-        out = []
-        for name, rows in tables.items():
-            predicted = np.full(len(jobs), np.nan)
-            for one in APPLICATIONS:
-                mine = application == one
-                predicted[mine] = self.learned(rows, exclude=mine)[mine]
-            out.append(Step(name, predicted))
-        rows, predicted = tables["static analysis, learned"], np.full(len(jobs), np.nan)
-        for one in APPLICATIONS:
-            mine = application == one
-            predicted[mine] = self.by_steps(rows, exclude=mine)[mine]
-        out.insert(3, Step("static analysis: steps from the code x a learned step time", predicted))
-        return [Step("no advice (the pool's median)", self.learned(np.zeros((len(jobs), 1)))), *out]
-
-    def by_steps(self, rows: np.ndarray, exclude: np.ndarray | None = None) -> np.ndarray:
+    def by_steps(self, rows: np.ndarray) -> np.ndarray:
         """Return steps from the code x a learned step time; where the code does not tell its steps, the run time itself is learned."""
+        given, told = self.stated_steps()
+        timed = self.learned(rows, given=given, only=told)
+        return timed if told.all() else np.where(told, timed, self.learned(rows))
+
+    def stated_steps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the logarithm of the steps that each job's code tells (the median where it does not), and where it does."""
         steps = np.array([_steps(self.fields[j.bundle]) for j in self.jobs])
-        typical = np.nanmedian(steps)
-        timed = self.learned(rows, exclude, given=np.where(np.isnan(steps), typical, steps), only=~np.isnan(steps))
-        return np.where(np.isnan(steps), self.learned(rows, exclude), timed)
+        return np.where(np.isnan(steps), np.nanmedian(steps), steps), ~np.isnan(steps)
 
     def learned(
         self,
@@ -148,28 +131,38 @@ class Ladder:
 
         What is `given` (log seconds a job) is taken off before the fit and added again; `only` these jobs are learned from.
         """
-        offset = np.zeros(len(self.jobs)) if given is None else given
-        left = self.truth - offset
         out = np.full(len(self.jobs), np.nan)
-        ends = np.array([j.submit_s + j.duration_s for j in self.jobs])
+        for known, now in self.spans(exclude, only):
+            out[now] = self.told(rows, known, now, given)
+        return out
+
+    def spans(
+        self, exclude: np.ndarray | None = None, only: np.ndarray | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield for each moment which jobs are known by then, and which are submitted before the next."""
         for span, moment in enumerate(self.moments, start=1):
-            known = ends <= moment
+            known = self.ends <= moment
             if exclude is not None:
                 known &= ~exclude
             if only is not None:
                 known &= only
             now = self.span == span
-            if known.sum() < 50 or not now.any():
-                continue
-            told = [n for n in range(rows.shape[1]) if len(np.unique(rows[known][~np.isnan(rows[known][:, n]), n])) > 1]
-            if not told:
-                out[now] = np.median(left[known]) + offset[now]
-                continue
-            model = HistGradientBoostingRegressor(
-                loss="absolute_error", max_iter=150, learning_rate=0.08, min_samples_leaf=10, random_state=SEED
-            )
-            out[now] = model.fit(rows[known][:, told], left[known]).predict(rows[now][:, told]) + offset[now]
-        return out
+            if known.sum() >= KNOWN_MIN and now.any():
+                yield known, now
+
+    def told(
+        self, rows: np.ndarray, known: np.ndarray, now: np.ndarray, given: np.ndarray | None = None, trees: int = TREES
+    ) -> np.ndarray:
+        """Return what the learner says of the jobs of `now` when it has learned from the `known` ones."""
+        offset = np.zeros(len(self.jobs)) if given is None else given
+        left = self.truth - offset
+        columns = [n for n in range(rows.shape[1]) if len(np.unique(rows[known][~np.isnan(rows[known][:, n]), n])) > 1]
+        if not columns:
+            return np.median(left[known]) + offset[now]
+        model = HistGradientBoostingRegressor(
+            loss="absolute_error", max_iter=trees, learning_rate=0.08, min_samples_leaf=10, random_state=SEED
+        )
+        return model.fit(rows[known][:, columns], left[known]).predict(rows[now][:, columns]) + offset[now]
 
     def progress(self, before: np.ndarray) -> np.ndarray:
         """Return what a job's own printed progress says: the planned end at its measured speed. Who stops at a target ends earlier than that."""
@@ -182,8 +175,8 @@ class Ladder:
                 out[n] = min(out[n], before[n]) if not np.isnan(before[n]) else out[n]
         return out
 
-    def scored(self, predicted: np.ndarray, chosen: np.ndarray) -> dict[str, Any]:
-        """Return the scores over the chosen jobs, with the interval of R2 over users."""
+    def scored(self, predicted: np.ndarray, chosen: np.ndarray, against: np.ndarray | None = None) -> dict[str, Any]:
+        """Return the scores over the chosen jobs, with the interval of R2 over users, and of how far it is above another's (paired)."""
         known = chosen & ~np.isnan(predicted) & (self.span > 0)
         truth, told = self.truth[known], predicted[known]
         if len(truth) < 30:
@@ -192,10 +185,12 @@ class Ladder:
         users = np.array([j.user for j in self.jobs])[known]
         names = np.unique(users)
         places = {u: np.flatnonzero(users == u) for u in names}
-        resampled = []
+        other = told if against is None else against[known]
+        resampled, above = [], []
         for _ in range(RESAMPLES):
             rows = np.concatenate([places[u] for u in draw.choice(names, len(names))])
             resampled.append(_r2(truth[rows], told[rows]))
+            above.append(resampled[-1] - _r2(truth[rows], other[rows]))
         a, b = draw.integers(0, len(truth), (2, PAIRS))
         differ = truth[a] != truth[b]
         a, b = a[differ], b[differ]
@@ -204,6 +199,7 @@ class Ladder:
             "jobs": len(truth),
             "r2_log": _r2(truth, told),
             "r2_interval": [float(v) for v in np.percentile(resampled, (2.5, 97.5))],
+            "above": [_r2(truth, told) - _r2(truth, other), *(float(v) for v in np.percentile(above, (2.5, 97.5)))],
             "order": float(((right > 0) + 0.5 * (right == 0)).mean()),
             "within_2x": float((np.abs(truth - told) <= log(2)).mean()),
             "pinball": float(0.5 * np.abs(truth - told).mean()),
@@ -239,36 +235,37 @@ def _cached(path: Path, make: Callable[[], dict[str, dict[str, Any]]]) -> dict[s
 
 def page(climbed: Ladder, summary: dict[str, Any], folder: Path) -> str:
     """Return the ladder as a page."""
+    from benchmarks.semantic_trace import unseen  # noqa: PLC0415 - it builds on this module
     from benchmarks.semantic_trace.closed_loop import worth  # noqa: PLC0415 - the simulator is wanted here only
 
     everybody = np.ones(len(climbed.jobs), dtype=bool)
     again = np.array([j.truth["recurring"] == "1" for j in climbed.jobs])
     steps = climbed.steps()
-    about = (
-        f"{summary['jobs']} jobs of {summary['users']} users, {summary['bundles']} distinct bundles, {summary['recurring']:.1%} recurring. "
-        "No model was in the loop: that step of the ladder, between static analysis and history, is absent."
-    )
+    about = f"{summary['jobs']} jobs of {summary['users']} users, {summary['bundles']} distinct bundles, {summary['recurring']:.1%} recurring."
     lines = [
         f"## The ladder on the {summary['split']} families", "",
         about, "",
-        *_table("All jobs", climbed, steps, everybody),
-        *_table("Non-recurring jobs: their (application, batch, replicas) had not ended before", climbed, steps, ~again),
-        *_table("Leave one application out", climbed, climbed.left_out(), everybody),
-        *_table("Controls", climbed, climbed.controls(), everybody),
+        *table("All jobs", climbed, steps, everybody),
+        *table("Non-recurring jobs: their (application, batch, replicas) had not ended before", climbed, steps, ~again),
+        *unseen.section(climbed),
+        *table("Controls", climbed, climbed.controls(), everybody),
         *worth(climbed, steps, summary, folder),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-def _table(title: str, climbed: Ladder, steps: list[Step], chosen: np.ndarray) -> list[str]:
-    lines = [f"### {title}", "", "| known | jobs | R² of the log (95 %) | order | within 2x | pinball |", "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+def table(title: str, climbed: Ladder, steps: list[Step], chosen: np.ndarray, against: Step | None = None) -> list[str]:
+    """Return a table of scores; with how far each is above another step, where one is named."""
+    last = f" R² above {against.name} (95 %) |" if against is not None else ""
+    lines = [f"### {title}", "", f"| known | jobs | R² of the log (95 %) | order | within 2x | pinball |{last}", "| --- | --- | --- | --- | --- | --- |" + (" --- |" if last else "")]  # fmt: skip
     for step in steps:
-        s = climbed.scored(step.predicted, chosen)
+        s = climbed.scored(step.predicted, chosen, against.predicted if against is not None else None)
         if "r2_log" not in s:
-            lines.append(f"| {step.name} | {s['jobs']} | too few |  |  |  |")
+            lines.append(f"| {step.name} | {s['jobs']} | too few |  |  |  |" + ("  |" if last else ""))
             continue
-        low, high = s["r2_interval"]
-        lines.append(f"| {step.name} | {s['jobs']} | {s['r2_log']:.2f} ({low:.2f} to {high:.2f}) | {s['order']:.3f} | {s['within_2x']:.1%} | {s['pinball']:.3f} |")  # fmt: skip
+        (low, high), (above, least, most) = s["r2_interval"], s["above"]
+        paired = f" {above:+.2f} ({least:+.2f} to {most:+.2f}) |" if last else ""
+        lines.append(f"| {step.name} | {s['jobs']} | {s['r2_log']:.2f} ({low:.2f} to {high:.2f}) | {s['order']:.3f} | {s['within_2x']:.1%} | {s['pinball']:.3f} |{paired}")  # fmt: skip
     return [*lines, ""]
 
 
