@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import log
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.semantic_trace import knowledge
 from benchmarks.semantic_trace.applications import Plan, Profiles
+from benchmarks.semantic_trace.as_it_runs import answers
 from benchmarks.semantic_trace.knowledge import Job
 
 SPANS = 8
@@ -79,19 +81,35 @@ class Ladder:
         none = self.learned(np.array([[j.gpus] for j in jobs], dtype=float) * 0)
         static = knowledge.static(jobs, fields)
         past = np.hstack([static, knowledge.history(jobs, fields)])
-        with_past = self.learned(past)
+        with_past, alone = self.learned(past), self.learned(static)
+        itself = [a.middle for a in answers(jobs, fields, self.source)]
         return [
             Step("no advice (the pool's median)", none),
             Step("metadata: medians by user and name", knowledge.group_medians(jobs)),
             Step("metadata, learned", self.learned(knowledge.metadata(jobs))),
             Step("TF-IDF of the raw source, learned", self.learned(knowledge.raw_text(jobs, self.source))),
-            Step("static analysis, learned", self.learned(static)),
+            Step("static analysis, learned", alone),
+            *self.with_model(alone),
             Step("static analysis: steps from the code x a learned step time", self.by_steps(static)),
             Step("static analysis and history", with_past),
             Step(f"and progress, after {SEEN:.0%} of the run", self.progress(with_past)),
+            Step("history-estimator as it runs", np.array(itself)),
             Step("the true workload, learned", self.learned(knowledge.workload(jobs))),
             Step("the true run time", self.truth),
         ]
+
+    def with_model(self, without: np.ndarray) -> list[Step]:
+        """Return the step `+ model` where a model was asked: what it filled beside what static analysis tells."""
+        path = self._folder / "model.json"
+        if not path.exists():
+            return []
+        asked = json.loads(path.read_text("utf-8"))
+        filled = {name: row["filled"] for name, row in asked["bundles"].items() if row["filled"]}
+        name = f"static analysis + {asked['model']} ({len(filled)} of {len(asked['bundles'])} asked bundles gained a field)"
+        if not filled:
+            return [Step(name, without)]
+        fields = {bundle: filled.get(bundle, {}) | known for bundle, known in self.fields.items()}
+        return [Step(name, self.learned(knowledge.static(self.jobs, fields)))]
 
     def controls(self) -> list[Step]:
         """Return static analysis where what it reads is spoilt, and metadata where names mislead."""
@@ -234,24 +252,32 @@ def _cached(path: Path, make: Callable[[], dict[str, dict[str, Any]]]) -> dict[s
 
 
 def page(climbed: Ladder, summary: dict[str, Any], folder: Path) -> str:
-    """Return the ladder as a page."""
+    """Return the ladder as a page. Each part is kept in the folder (`part-NAME.md`) and made again where it is not there."""
     from benchmarks.semantic_trace import unseen  # noqa: PLC0415 - it builds on this module
     from benchmarks.semantic_trace.closed_loop import worth  # noqa: PLC0415 - the simulator is wanted here only
+    from benchmarks.semantic_trace.model_step import summary as of_model  # noqa: PLC0415
 
     everybody = np.ones(len(climbed.jobs), dtype=bool)
     again = np.array([j.truth["recurring"] == "1" for j in climbed.jobs])
-    steps = climbed.steps()
+    steps = cache(climbed.steps)
+    model = folder / "model.json"
     about = f"{summary['jobs']} jobs of {summary['users']} users, {summary['bundles']} distinct bundles, {summary['recurring']:.1%} recurring."
-    lines = [
-        f"## The ladder on the {summary['split']} families", "",
-        about, "",
-        *table("All jobs", climbed, steps, everybody),
-        *table("Non-recurring jobs: their (application, batch, replicas) had not ended before", climbed, steps, ~again),
-        *unseen.section(climbed),
-        *table("Controls", climbed, climbed.controls(), everybody),
-        *worth(climbed, steps, summary, folder),
-    ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+    asked = of_model(json.loads(model.read_text("utf-8"))) if model.exists() else "No model was in the loop: that step, between static analysis and history, is absent."  # fmt: skip
+    parts: dict[str, Callable[[], list[str]]] = {
+        "all": lambda: table("All jobs", climbed, steps(), everybody),
+        "new": lambda: table("Non-recurring jobs: their (application, batch, replicas) had not ended before", climbed, steps(), ~again),
+        "unseen": lambda: unseen.section(climbed),
+        "controls": lambda: table("Controls", climbed, climbed.controls(), everybody),
+        "worth": lambda: worth(climbed, steps(), summary, folder),
+    }  # fmt: skip
+    lines = [f"## The ladder on the {summary['split']} families", "", about, "", f"The step `+ model`: {asked}", ""]
+    for name, make in parts.items():
+        path = folder / f"part-{name}.md"
+        if not path.exists():
+            path.write_text("\n".join(make()) + "\n", encoding="utf-8")
+            print(f"{name}: done", file=sys.stderr, flush=True)
+        lines.append(path.read_text("utf-8"))
+    return "\n".join(lines)
 
 
 def table(title: str, climbed: Ladder, steps: list[Step], chosen: np.ndarray, against: Step | None = None) -> list[str]:

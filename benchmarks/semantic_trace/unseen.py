@@ -1,7 +1,7 @@
 """One application left out: what each kind of knowledge says of a program whose like never ran here.
 
 No job of the predicted job's application is ever learned from, be it by the learner, by its guard, by the cluster's pace, or by the pool's
-median that they are measured against. `python -m benchmarks.semantic_trace.unseen OUT --traces DIR` prints this part of the ladder alone.
+median that they are measured against. `python -m benchmarks.semantic_trace.unseen OUT --traces DIR` makes this part of the ladder alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from schedmate.services.history_estimator.work import STEM, Work, kind_of, work_
 
 Ran = list[tuple[Work, float]]
 BASELINE = "the others' median"
-GUARD_TREES, GUARD_ROWS = 50, 1_500
+GUARD_TREES, GUARD_ROWS = 40, 1_000
 CLUSTERS = 24
 
 
@@ -199,7 +199,9 @@ def main() -> int:
     parser.add_argument("--traces", type=Path, required=True)
     given = parser.parse_args()
     jobs = knowledge.load(given.trace)
-    print("\n".join(section(Ladder(jobs, given.trace, Profiles(given.traces / "pollux-osdi21" / "profiles")))))
+    text = "\n".join(section(Ladder(jobs, given.trace, Profiles(given.traces / "pollux-osdi21" / "profiles")))) + "\n"
+    (given.trace / "part-unseen.md").write_text(text, encoding="utf-8")
+    print(text)
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from schedmate.services.history_estimator.jobs import Job
 from schedmate.services.history_estimator.published import known_data
-from schedmate.services.history_estimator.similar import steps_of
+from schedmate.services.history_estimator.work import steps_of
 
 TIMES_MAX: Final = 50
 SHOWN: Final = 20

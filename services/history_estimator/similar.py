@@ -2,20 +2,22 @@
 
 GPU type, the class of the GPU count and the framework must be equal. How like is like enough is learned: each ended job is compared with
 its nearest neighbour before it, and the threshold is the least similarity from which on the mean of |log(run time / neighbour's run
-time)| stays within the target. Other tenants' jobs count only where a tenant's own are too few, one voice a tenant, whatever they hold.
+time)| stays within the target. A neighbour of another kind (model and data set) has a threshold of its own, learned from what the nearest of other kinds
+were worth: until that is known, a job of a kind that never ran here has no likeness. Other tenants' jobs count only where a tenant's own are too few, one voice a tenant, whatever they hold.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log
 from typing import Final, Protocol
 
 from schedmate.services.history_estimator.groups import median
 from schedmate.services.history_estimator.jobs import Job, count_class
+from schedmate.services.history_estimator.work import kind_of
 
 NEIGHBOURS_MAX: Final = 10
 OWN_MIN: Final = 3
@@ -24,6 +26,7 @@ PAIRS_MIN: Final = 30
 TARGET_ERROR: Final = log(1.5)
 THRESHOLD: Final = 0.92
 THRESHOLD_LEAST: Final = 0.5
+NEVER: Final = 2.0
 
 Match = tuple[str, str, str]
 
@@ -47,6 +50,7 @@ class Neighbour:
     job: str
     tenant: str
     log_s: float
+    kind: str | None
     similarity: float
 
 
@@ -55,16 +59,19 @@ class _Cell:
     """The past jobs that match in what must match."""
 
     index: VectorIndex
-    jobs: list[tuple[str, str, float]] = field(default_factory=list)  # (job, tenant, log of run time) by place
+    jobs: list[tuple[str, str, float, str | None]] = field(
+        default_factory=list
+    )  # (job, tenant, log of run time, kind) by place
 
 
 class Threshold:
     """How like is like enough, by what nearest neighbours were worth."""
 
-    def __init__(self) -> None:
+    def __init__(self, value: float = THRESHOLD) -> None:
         self._pairs: deque[tuple[float, float]] = deque()
         self._ordered: list[tuple[float, float]] = []
-        self.value = THRESHOLD
+        self.value = value
+        self._beyond = max(value, 1.0)  # where no similarity is enough
 
     def learn(self, similarity: float, error: float) -> None:
         """A job has ended whose nearest neighbour was so like and so wrong."""
@@ -77,7 +84,7 @@ class Threshold:
 
     def _least(self) -> float:
         """Return the least similarity from which on the mean error stays within the target."""
-        total, found = 0.0, 1.0
+        total, found = 0.0, self._beyond
         for count, (similarity, error) in enumerate(reversed(self._ordered), 1):
             total += min(error, 4.0)
             if count >= PAIRS_MIN // 3 and total / count <= TARGET_ERROR:
@@ -96,34 +103,40 @@ class SimilarJobs:
         self._own: dict[tuple[str, Match], _Cell] = {}
         self._all: dict[Match, _Cell] = {}
         self._thresholds: dict[str, Threshold] = {}
+        self._of_other_kinds: dict[str, Threshold] = {}
 
-    def threshold(self, tenant: str) -> float:
-        """Return the similarity from which on a tenant's jobs count as alike."""
-        known = self._thresholds.get(tenant)
-        return known.value if known is not None else THRESHOLD
+    def threshold(self, tenant: str, *, same_kind: bool = True) -> float:
+        """Return the similarity from which on a tenant's jobs, of the same kind or of another, count as alike."""
+        known = (self._thresholds if same_kind else self._of_other_kinds).get(tenant)
+        return known.value if known is not None else THRESHOLD if same_kind else NEVER
 
     def find(self, job: Job, *, across_tenants: bool) -> list[Neighbour]:
         """Return the past jobs that are like enough, the likest first: the tenant's own, or where those are too few, all tenants'."""
         if job.vector is None:
             return []
-        least = self.threshold(job.tenant)
-        match = match_of(job)
-        own = [n for n in _near(self._own.get((job.tenant, match)), job) if n.similarity >= least]
+        kind, match = kind_of(job.workload), match_of(job)
+        least = {same: self.threshold(job.tenant, same_kind=same) for same in (True, False)}
+        own = [n for n in _near(self._own.get((job.tenant, match)), job) if n.similarity >= least[n.kind == kind]]
         if len(own) >= OWN_MIN or not across_tenants:
             return own[:NEIGHBOURS_MAX]
-        others = [n for n in _near(self._all.get(match), job) if n.tenant != job.tenant and n.similarity >= least]
+        others = [
+            n
+            for n in _near(self._all.get(match), job)
+            if n.tenant != job.tenant and n.similarity >= least[n.kind == kind]
+        ]
         return [*own, *_one_voice_each(others)][:NEIGHBOURS_MAX]
 
     def learn(self, job: Job, log_s: float) -> None:
         """A job has ended after so long: judge its nearest neighbour, then remember it."""
         if job.vector is None:
             return
-        match = match_of(job)
+        kind, match = kind_of(job.workload), match_of(job)
         nearest = _near(self._own.get((job.tenant, match)), job)
-        if nearest:
-            self._thresholds.setdefault(job.tenant, Threshold()).learn(
-                nearest[0].similarity, abs(nearest[0].log_s - log_s)
-            )
+        for thresholds, value, same in ((self._thresholds, THRESHOLD, True), (self._of_other_kinds, NEVER, False)):
+            found = next((n for n in nearest if (n.kind == kind) == same), None)
+            if found is not None:
+                learned = thresholds.setdefault(job.tenant, Threshold(value))
+                learned.learn(found.similarity, abs(found.log_s - log_s))
         own = self._own.get((job.tenant, match))
         if own is None:
             own = self._own[job.tenant, match] = _Cell(self._new_index())
@@ -132,7 +145,7 @@ class SimilarJobs:
             every = self._all[match] = _Cell(self._new_index())
         for cell in (own, every):
             cell.index.add(len(cell.jobs), job.vector)
-            cell.jobs.append((job.id, job.tenant, log_s))
+            cell.jobs.append((job.id, job.tenant, log_s, kind))
 
 
 def _near(cell: _Cell | None, job: Job) -> list[Neighbour]:
@@ -156,7 +169,7 @@ def _one_voice_each(others: Sequence[Neighbour]) -> list[Neighbour]:
     for neighbour in others:
         by_tenant.setdefault(neighbour.tenant, []).append(neighbour)
     return [
-        Neighbour(jobs[0].job, tenant, median(sorted(n.log_s for n in jobs)), jobs[0].similarity)
+        Neighbour(jobs[0].job, tenant, median(sorted(n.log_s for n in jobs)), jobs[0].kind, jobs[0].similarity)
         for tenant, jobs in by_tenant.items()
     ]
 
@@ -164,12 +177,3 @@ def _one_voice_each(others: Sequence[Neighbour]) -> list[Neighbour]:
 def match_of(job: Job) -> Match:
     """Return what must be equal of two jobs that are alike."""
     return (job.gpu_type or "", str(count_class(job.gpus)), job.framework or "")
-
-
-def steps_of(workload: Mapping[str, object]) -> float | None:
-    """Return the number of steps that a workload states."""
-    for name in ("total_steps", "max_steps"):
-        value = workload.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-            return float(value)
-    return None

@@ -9,7 +9,6 @@ from typing import Final
 
 from schedmate.services.history_estimator.jobs import Value
 from schedmate.services.history_estimator.published import Data, Model, data_of, known_data, model_of, plain
-from schedmate.services.history_estimator.similar import steps_of
 
 TRAINING: Final = 3.0
 """Forward and backward together, in forward passes: the backward pass costs two (Kaplan et al. 2020, section 2.1)."""
@@ -50,6 +49,15 @@ def kind_of(workload: Mapping[str, Value]) -> str | None:
     """Return what kind of job it is: its model's name (else family) with its data set's, as far as that is known; None without a model."""
     named = plain(_word(workload.get("model_name")) or _word(workload.get("model_family")) or "")
     return f"{named}/{known_data(_word(workload.get('dataset'))) or ''}" if named else None
+
+
+def steps_of(workload: Mapping[str, object]) -> float | None:
+    """Return the number of steps that a workload states."""
+    for name in ("total_steps", "max_steps"):
+        value = workload.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+            return float(value)
+    return None
 
 
 def forward_flops(model: Model, data: Data | None) -> float:

@@ -10,7 +10,7 @@ import pytest
 from schedmate.schemas.events import EstimateBasis
 from schedmate.services.history_estimator.estimator import Estimator, Rules
 from schedmate.services.history_estimator.jobs import Ended, Job
-from schedmate.services.history_estimator.novelty import KINDS_MIN, guard
+from schedmate.services.history_estimator.novelty import KINDS_MIN, guard, outer_quantiles
 from schedmate.services.history_estimator.paces import Clusters, Paces, fitted
 from schedmate.services.history_estimator.published import (
     DATA,
@@ -21,6 +21,7 @@ from schedmate.services.history_estimator.published import (
     model_of,
     plain,
 )
+from schedmate.services.history_estimator.similar import PAIRS_MIN, SimilarJobs
 from schedmate.services.history_estimator.work import kind_of, work_of
 
 SPEED, LAUNCH_S = 5e12, 0.01
@@ -241,6 +242,52 @@ def test_a_known_kind_and_one_of_which_nothing_is_known_pass_the_guard():
     assert found.first_time(nan, 5.0, 7.0) is None
     nothing = np.full(20, nan)
     assert guard(nothing, nothing, nothing, lambda held: nothing[held]) is None
+
+
+def test_errors_of_few_groups_reach_as_far_as_the_outermost_and_of_many_leave_one_in_ten_out():
+    def shifted(count: int):
+        return [np.linspace(-1.0, 1.0, 11) + n for n in range(count)]
+
+    assert outer_quantiles(shifted(3)) == pytest.approx((-0.8, 2.8))
+    assert outer_quantiles(shifted(19)) == pytest.approx((0.2, 17.8))  # rank 18 of 19
+
+
+class Exact:
+    """The simplest index."""
+
+    def __init__(self):
+        self.vectors = []
+
+    def add(self, place, vector):
+        assert place == len(self.vectors)
+        self.vectors.append(vector)
+
+    def nearest(self, vector, count):
+        told = [(n, sum(a * b for a, b in zip(v, vector, strict=True))) for n, v in enumerate(self.vectors)]
+        return sorted(told, key=lambda t: -t[1])[:count]
+
+
+def alike(n: int, name: str) -> Job:
+    return Job(f"s{n}", 0.0, workload={"model_name": name}, vector=(1.0, 0.0))
+
+
+def test_a_likeness_to_another_kind_counts_once_such_likeness_was_worth_something():
+    similar = SimilarJobs(Exact)
+    for n in range(PAIRS_MIN):
+        similar.learn(alike(n, "ours"), 5.0)
+    assert len(similar.find(alike(900, "ours"), across_tenants=True)) == 10
+    assert similar.find(alike(901, "theirs"), across_tenants=True) == []
+    for n in range(100, 100 + 2 * PAIRS_MIN):
+        similar.learn(alike(n, f"kind{n % 2}"), 5.0)
+    assert len(similar.find(alike(902, "theirs"), across_tenants=True)) == 10
+
+
+def test_a_likeness_to_another_kind_that_misled_never_counts():
+    similar = SimilarJobs(Exact)
+    for n in range(4 * PAIRS_MIN):
+        similar.learn(alike(n, f"kind{n % 2}"), 5.0 + 4.0 * (n % 2))
+    assert similar.find(alike(900, "theirs"), across_tenants=True) == []
+    assert similar.find(alike(901, "kind0"), across_tenants=True) != []
 
 
 @pytest.fixture(scope="module")
