@@ -124,6 +124,18 @@ def test_as_it_begins_who_can_resume_is_stopped_and_as_it_ends_goes_on() -> None
     check(p.state)
 
 
+def test_after_the_last_one_waiting_jobs_are_not_told_apart_by_it() -> None:
+    p = cluster(gpus=4, policy="fifo-skip")
+    p.running("holder", gpus=3)
+    reserve(p, "n1")
+    p.step(arrived("a", gpus=4, time_limit_s=100), arrived("b", gpus=4, time_limit_s=200))
+    p.step(i.Tick(), after=2 * HOUR)
+    assert p.state.reservations == {}
+    p.step(arrived("small", gpus=1))
+    placed = of_kind(p.told, d.Placed)[-1]
+    assert (placed.job, placed.passed_over) == ("small", 1), "a and b are of one kind, now and after a recovery"
+
+
 @pytest.mark.parametrize(
     ("stops", "stopped"), [("resumable", {"resumable"}), ("all", {"resumable", "other"}), ("none", set())]
 )

@@ -90,16 +90,24 @@ def withdrawn(state: PoolState, value: ReservationWithdrawn) -> str | None:
 def _look_anew(state: PoolState) -> None:
     """The reservations have changed: where waiting jobs may go, and which nodes take any."""
     turn(state)
+    _requeue(state)
+    state.capacity.epoch += 1
+
+
+def _requeue(state: PoolState) -> None:
+    """Let every waiting job stand where it belongs now."""
     for job in [job for job in state.jobs.values() if job.queue_key is not None]:
         state.place_anew(job)
-    state.capacity.epoch += 1
 
 
 def turn(state: PoolState) -> None:
     """Let begin and end what does by now: nodes stop taking jobs, those that run there are looked at, nodes take jobs again."""
-    for one in [r for r in state.reservations.values() if r.end <= state.at]:
-        del state.reservations[one.id]
+    ended = [one.id for one in state.reservations.values() if one.end <= state.at]
+    for name in ended:
+        del state.reservations[name]
         state.capacity.epoch += 1  # whoever it kept waiting may fit, though it ended before anybody saw it begin
+    if ended and not state.reservations:
+        _requeue(state)  # how long a job may run tells it apart from others no more
     held: dict[str, str] = {}
     for one in state.reservations.values():
         if one.start <= state.at:
