@@ -88,6 +88,7 @@ class Simulation(Running):
         self._pool_of = [only or self._pools[job.pool] for job in jobs]
         self._arrivals = sorted(range(len(jobs)), key=lambda n: jobs[n].submit_s)
         self._arrived = 0
+        self._submits = [*(jobs[n].submit_s for n in self._arrivals), inf]  # in their order; after the last, never
         first, last = (jobs[self._arrivals[0]].submit_s, jobs[self._arrivals[-1]].submit_s) if jobs else (0.0, 0.0)
         nodes = [(name, node.name) for name, pool in cluster.pools.items() for node in pool]
         self._outages = Outages(faults or Faults(), nodes, first)
@@ -149,8 +150,8 @@ class Simulation(Running):
 
     def _next_instant(self) -> float:
         """Return when something happens next: an arrival, an end, a round."""
-        arrived, ends = self._arrived, self._ends
-        now = self._jobs[self._arrivals[arrived]].submit_s if arrived < len(self._arrivals) else inf
+        ends = self._ends
+        now = self._submits[self._arrived]
         if ends and ends[0][0] < now:
             now = ends[0][0]
         for pool in self._timed:
@@ -174,7 +175,7 @@ class Simulation(Running):
 
     def _take(self, now: float, *, idle: bool) -> tuple[list[Pool], int]:
         """Put what happens now before the pools, ends first; return those that it concerns, and how many jobs have ended."""
-        jobs, arrivals, ends, pool_of = self._jobs, self._arrivals, self._ends, self._pool_of
+        runs, ends, pool_of = self._runs, self._ends, self._pool_of
         touched: list[Pool] = []  # those that are told something: a pool's inputs are empty between two instants
         ended = 0
         while ends and ends[0][0] == now:
@@ -182,7 +183,7 @@ class Simulation(Running):
             pool = pool_of[number]
             if not pool.inputs:
                 touched.append(pool)
-            self._end(pool, number, self._runs[number], now, "exited")
+            self._end(pool, number, runs[number], now, "exited")
             self.outcome.end_s[number] = now
             ended += 1
             if self._stale:
@@ -192,14 +193,15 @@ class Simulation(Running):
             if not pool.inputs:
                 touched.append(pool)
             (self._lose if change.lost else self._return)(pool, change.node[1], now)
-        while self._arrived < len(arrivals) and jobs[arrivals[self._arrived]].submit_s == now:
-            number = arrivals[self._arrived]
+        while self._submits[self._arrived] == now:
+            number = self._arrivals[self._arrived]
             pool = pool_of[number]
             if not pool.inputs:
                 touched.append(pool)
             self._arrive(pool, number)
             self._arrived += 1
-        touched += [pool for pool in self._timed if pool.timer <= now and not pool.inputs]
+        if self._timed:
+            touched += [pool for pool in self._timed if pool.timer <= now and not pool.inputs]
         return touched, ended
 
     def _instant(self, pool: Pool, now: float) -> None:
@@ -215,7 +217,8 @@ class Simulation(Running):
                 raise SimulationError(f"pool {pool.name} refused an input at {now}: {done.refused}")
             if self._recorder is not None:
                 self._recorder(state, done)
-            self._carry_out(pool, done.decisions, now)
+            if done.decisions:
+                self._carry_out(pool, done.decisions, now)
             state.ended.clear()  # nobody tells anything twice here: what has ended may be forgotten
             if not pool.inputs and not state.more:
                 if pool.timed:

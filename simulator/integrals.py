@@ -57,7 +57,8 @@ class Integrals:
     def change(self, used_before: int, used_after: int, all_gpus: int) -> None:
         """A node's used GPUs have changed."""
         self.allocated += used_after - used_before
-        self.allocated_max = max(self.allocated_max, self.allocated)
+        if used_after > used_before:
+            self.allocated_max = max(self.allocated_max, self.allocated)
         if 0 < used_before < all_gpus:
             self.partial -= 1
             self.partial_free -= all_gpus - used_before

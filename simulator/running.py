@@ -74,13 +74,13 @@ class Running:
 
     def _start(self, pool: Pool, placed: Placed, now: float) -> None:
         number = self._number[placed.job]
-        outcome = self.outcome
+        outcome, job = self.outcome, self._jobs[number]
         if outcome.start_s[number] is None:
             outcome.start_s[number] = now
             if self._advisor is not None:
                 self._advisor.started(number, now)
-            outcome.nodes_least[number] = -(-self._jobs[number].gpus // pool.node_gpus)
-            outcome.wait_s[number] = now - self._jobs[number].submit_s
+            outcome.nodes_least[number] = -(-job.gpus // pool.node_gpus)
+            outcome.wait_s[number] = now - job.submit_s
         else:
             outcome.wait_s[number] += now - self._stopped_at.pop(number)
         outcome.nodes_used[number] = len(placed.seats)
@@ -89,15 +89,16 @@ class Running:
             outcome.leaves_least[number] = -(-outcome.nodes_least[number] // pool.leaf_nodes)
         if outcome.seats is not None:
             outcome.seats[number] = placed.seats
-        used, change = pool.used, outcome.integrals.change
+        used, gpus_of, change = pool.used, pool.gpus_of, outcome.integrals.change
         for seat in placed.seats if placed.beside is None else ():
-            name, before = seat.node, used[seat.node]
+            name = seat.node
+            before, most = used[name], gpus_of[name]
             after = before + self._taken(placed, seat)
-            if after > pool.gpus_of[name]:
+            if after > most:
                 raise SimulationError(f"node {name} is over-allocated at {now}")
             used[name] = after
-            change(before, after, pool.gpus_of[name])
-        pace, ends = self._jobs[number].pace, now + self._left[number]
+            change(before, after, most)
+        pace, ends = job.pace, now + self._left[number]
         if pace is not None:
             ends = now + pace.start_s + self._left[number] * pace.slowdown([len(seat.gpus) for seat in placed.seats])
         self._runs[number] = Run(placed, now, ends, now)
@@ -155,14 +156,13 @@ class Running:
         used, change, inputs = pool.used, self.outcome.integrals.change, pool.inputs
         code = 0 if cause == "exited" else None
         for member, seat in enumerate(placed.seats):
+            node = seat.node
             if not shared:
-                before = used[seat.node]
-                used[seat.node] = after = before - self._taken(placed, seat)
-                change(before, after, pool.gpus_of[seat.node])
+                before = used[node]
+                used[node] = after = before - self._taken(placed, seat)
+                change(before, after, pool.gpus_of[node])
             inputs.append(
-                MemberExited(
-                    placed.job, placed.attempt, member, seat.node, seat.session, cause, code, None, run.since, now
-                )
+                MemberExited(placed.job, placed.attempt, member, node, seat.session, cause, code, None, run.since, now)
             )
         if placed.profiling and self._residents is not None:
             waited = run.since - self._jobs[number].submit_s

@@ -91,17 +91,16 @@ def _placed(state: PoolState, decision: Placed, index: int) -> None:
     job.held_milli, job.beside, job.profiling = decision.gpu_milli, decision.beside, decision.profiling
     job.sole = not state.packs_now
     job.neighbours = False
-    if decision.beside is not None:
+    if decision.beside is not None:  # the GPUs are leased already
         host = state.jobs[decision.beside]
         host.beside = job.id
         host.neighbours = job.neighbours = True
         state.hosts.forget(decision.beside)
-    for member in job.members:
-        if decision.beside is not None:
-            continue  # the GPUs are leased already
-        if job.holds_whole:
+    elif job.holds_whole:
+        for member in job.members:
             state.capacity.claim(member.node, member.gpus)
-        else:
+    else:
+        for member in job.members:
             state.capacity.claim_share(member.node, member.gpus[0], job.held_milli)
     lease(state, job)
     hold(state, job)

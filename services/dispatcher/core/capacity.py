@@ -113,12 +113,14 @@ class Capacity:
     def claim(self, node: str, gpus: tuple[int, ...]) -> None:
         """Lease these very GPUs; those of a node that is not schedulable are nobody's business here."""
         for group, indices in self._grouped(node, gpus):
-            self._set_free(group, [i for i in group.free if i not in indices])
+            free, many = group.free, len(indices)
+            first = tuple(free[:many]) == indices  # as most placers choose
+            self._set_free(group, free[many:] if first else [i for i in free if i not in indices])
 
     def give(self, node: str, gpus: tuple[int, ...]) -> None:
         """Take GPUs back."""
         for group, indices in self._grouped(node, gpus):
-            self._set_free(group, sorted({*group.free, *indices}))
+            self._set_free(group, sorted({*group.free, *indices} if group.free else indices))
         self.epoch += 1
 
     def claim_share(self, node: str, gpu: int, milli: int) -> None:
@@ -171,10 +173,9 @@ class Capacity:
 
     def best(self, gpu_class: GpuClass, at_least: int) -> Group | None:
         """Return the first of `groups_with`."""
-        buckets = self._classes[gpu_class].buckets
-        for free in range(at_least, len(buckets)):
-            if buckets[free]:
-                return self._groups[buckets[free][0]]
+        for bucket in self._classes[gpu_class].buckets[at_least:]:
+            if bucket:
+                return self._groups[bucket[0]]
         return None
 
     def suited(self, node: str, classes: set[GpuClass]) -> tuple[int, AbstractSet[int]]:

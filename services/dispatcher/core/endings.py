@@ -36,16 +36,15 @@ def end_member(
 
 def _judge_node(state: PoolState, job: Job, member: Member) -> None:
     """Keep the node's record: a node on which jobs fail fast that do well elsewhere is a black hole (scenario BR-42)."""
-    node = state.nodes[member.node]
-    config = state.config
-    ran_s = (member.ended_at or 0.0) - member.started_at if member.started_at is not None else 0.0
-    if member.done or (member.started_at is not None and ran_s > config.fast_failure_s):
+    node, began = state.nodes[member.node], member.started_at
+    if member.done or (began is not None and (member.ended_at or 0.0) - began > state.config.fast_failure_s):
         if node.strikes:
             node.strikes = ()
-        for name in job.suspects:
-            if name != node.name:
-                _strike(state, state.nodes[name], job.id)
-        job.suspects = ()
+        if job.suspects:
+            for name in job.suspects:
+                if name != node.name:
+                    _strike(state, state.nodes[name], job.id)
+            job.suspects = ()
     elif member.cause in ("exited", "launch_failed"):
         suspect(state, job, node)
 

@@ -16,8 +16,8 @@ def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
     if state.limits_tenants and at_limit(state, job):
         return AT_LIMIT, None
     capacity = state.capacity
-    if state.milli_of(job) < WHOLE_MILLI:
-        groups = state.policy.share_placer.place_share(state, job, state.milli_of(job), avoided(state, job))
+    if job.gpu_milli < WHOLE_MILLI and state.config.gpu_sharing:
+        groups = state.policy.share_placer.place_share(state, job, job.gpu_milli, avoided(state, job))
         could = groups is not None or capacity.could_hold(1, 1, job.gpu_type, job.gpu_memory_mib)
         return (FITS if groups is not None else NO_ROOM if could else NEVER), groups
     if job.gpus_total > capacity.free_gpus:
@@ -62,7 +62,8 @@ def avoided(state: PoolState, job: Job) -> frozenset[str]:
     Those that reservations close to it; and as long as others could hold it, those it failed on and those that are kept for others.
     """
     if not state.reservations:
-        return _shunned(state, job, frozenset())
+        kept = state.placer.avoids(state, job)
+        return _shunned(state, job, frozenset()) if job.avoid or kept else kept
     closed = closed_to(state, job)
     return _shunned(state, job, closed) | closed
 

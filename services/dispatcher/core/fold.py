@@ -138,44 +138,45 @@ def _cancel(state: PoolState, value: CancelRequested) -> None:
 # --- members ---
 
 
-def _is_current(state: PoolState, job_id: str, attempt: int) -> bool:
+def _current(state: PoolState, job_id: str, attempt: int) -> Job | None:
+    """The job, if it holds GPUs in this attempt."""
     job = state.jobs.get(job_id)
-    return job is not None and job.attempt == attempt and job.state in HOLDS_GPUS
+    return job if job is not None and job.attempt == attempt and job.state in HOLDS_GPUS else None
 
 
-def _member_of(state: PoolState, job_id: str, attempt: int, number: int, node: str, session: int) -> Member | None:
-    """The member that an event speaks of, if it belongs to the current assignment and comes from the node that holds it."""
-    if not _is_current(state, job_id, attempt):
-        return None
-    job = state.jobs[job_id]
+def _member_of(job: Job, value: MemberStarted | MemberExited | MemberRefused) -> Member | None:
+    """The member of the current assignment that an event speaks of, if it comes from the node that holds it, in no earlier session."""
+    number = value.member
     if not 0 <= number < len(job.members):
-        raise FoldError(f"job {job_id} has no member {number}")
+        raise FoldError(f"job {job.id} has no member {number}")
     member = job.members[number]
-    if member.node != node:
-        raise FoldError(f"member {number} of job {job_id} is on {member.node}, not on {node}")
-    return member if session >= member.session else None
+    if member.node != value.node:
+        raise FoldError(f"member {number} of job {job.id} is on {member.node}, not on {value.node}")
+    return member if value.session >= member.session else None
 
 
 def _started(state: PoolState, value: MemberStarted) -> None:
-    member = _member_of(state, value.job, value.attempt, value.member, value.node, value.session)
-    if member is not None and member.state == TOLD:
+    job = _current(state, value.job, value.attempt)
+    member = _member_of(job, value) if job is not None else None
+    if job is not None and member is not None and member.state == TOLD:
         member.state = STARTED
         member.started_at = value.at
         member.session = value.session
-        state.touch(state.jobs[value.job])
+        state.touch(job)
     else:
         state.repeats += 1
 
 
 def _exited(state: PoolState, value: MemberExited) -> None:
-    member = _member_of(state, value.job, value.attempt, value.member, value.node, value.session)
-    if member is None and _is_current(state, value.job, value.attempt):
+    job = _current(state, value.job, value.attempt)
+    member = _member_of(job, value) if job is not None else None
+    if member is None and job is not None:
         return  # told by an earlier session: the node's report tells it again, and until then it must not be let go
     state.releases.append((value.node, value.job, value.attempt, value.member))
-    if member is not None and member.state != ENDED:
+    if job is not None and member is not None and member.state != ENDED:
         end_member(
             state,
-            state.jobs[value.job],
+            job,
             member,
             cause=value.cause,
             exit_code=value.exit_code,
@@ -188,8 +189,8 @@ def _exited(state: PoolState, value: MemberExited) -> None:
 
 
 def _refused(state: PoolState, value: MemberRefused) -> None:
-    job = state.jobs.get(value.job)
-    member = _member_of(state, value.job, value.attempt, value.member, value.node, value.session)
+    job = _current(state, value.job, value.attempt)
+    member = _member_of(job, value) if job is not None else None
     if job is None or member is None or member.state == ENDED or (value.seq, value.index) != job.place:
         return
     end_member(state, job, member, cause="refused", detail=f"{value.cause}: {value.detail}".rstrip(": "))
@@ -228,9 +229,9 @@ def remaining_says_something_new(state: PoolState, value: ProgressArrived, now: 
 
 
 def _estimate(state: PoolState, value: EstimateArrived) -> None:
-    if _held_early(state, value.job, value):
-        return
     job = state.jobs.get(value.job)
+    if job is None and _held_early(state, value.job, value):
+        return
     if job is None or value.revision <= job.estimate_revision:
         state.repeats += 1
         return
@@ -247,7 +248,7 @@ def _estimate(state: PoolState, value: EstimateArrived) -> None:
         heed(state, job)
     if value.sharing_class is not None and job.profile is None and job.attempt == 0 and state.acts_on_advice:
         job.profile = recalled(value.gpu_utilisation, value.gpu_memory_mib, value.sharing_class)
-    if state.policy.uses_estimates or state.reservations:
+    if (state.policy.uses_estimates or state.reservations) and job.state is not JobState.SUBMITTED:
         state.place_anew(job)
 
 

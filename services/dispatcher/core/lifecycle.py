@@ -11,7 +11,7 @@ from schedmate.services.dispatcher.core import reservations
 from schedmate.services.dispatcher.core.config import Budget
 from schedmate.services.dispatcher.core.decisions import Decision, Moved, Noted, Stop
 from schedmate.services.dispatcher.core.inputs import DiagnosisArrived
-from schedmate.services.dispatcher.core.moves import move
+from schedmate.services.dispatcher.core.moves import move, run_out
 from schedmate.services.dispatcher.core.sharing import parted
 from schedmate.services.dispatcher.core.state import ENDED, TOLD, Job, Member, PoolState
 from schedmate.services.dispatcher.core.timers import deadline, limit_of
@@ -45,6 +45,8 @@ def advance(state: PoolState, job: Job, emit: Emit) -> None:
     while (step := _STEPS.get(job.state)) is not None:  # a terminal state has none
         before, intent, reason = job.state, job.intent, job.reason
         step(state, job, emit)
+        if job.queue_key is not None and job.cancel_by is None:
+            return  # it waits for GPUs, and for nothing else
         if job.state is before and job.intent == intent and job.reason == reason:
             return
 
@@ -94,6 +96,9 @@ def _holding(state: PoolState, job: Job, emit: Emit) -> None:
     members = job.members
     told, done, badly = _count(members)
     if job.state is JobState.ASSIGNED and not (told or badly):
+        if done == len(members) and not state.keeps_decisions:
+            run_out(state, job, Reason.ALL_MEMBERS_EXITED_ZERO)
+            return
         _plainly(state, job, emit, JobEvent.START, Reason.ALL_MEMBERS_STARTED)
         return
     if done == len(members):
@@ -117,7 +122,7 @@ def _count(members: Sequence[Member]) -> tuple[int, int, int]:
         if member.state == TOLD:
             told += 1
         elif member.state == ENDED:
-            if member.done:
+            if member.cause == "exited" and member.exit_code == 0:  # as `Member.done`, asked of every end
                 done += 1
             else:
                 badly += 1

@@ -28,6 +28,13 @@ def move(state: PoolState, job: Job, event: JobEvent, reason: Reason | str, deta
     enter(state, job)
 
 
+def run_out(state: PoolState, job: Job, reason: Reason) -> None:
+    """Move an assigned job of which every member has ended well through its run to its end: nobody has seen it run, and nobody will."""
+    job.state = transition(job.state, JobEvent.START)
+    job.started_at = state.at
+    move(state, job, JobEvent.COMPLETE, reason)
+
+
 def leave(state: PoolState, job: Job, event: JobEvent) -> JobState:
     """Take the job from where its state has put it; return the state that the event leads to."""
     before = job.state

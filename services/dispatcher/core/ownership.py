@@ -25,18 +25,20 @@ def holders_of_gpus(state: PoolState) -> set[str]:
 def lease(state: PoolState, job: Job) -> None:
     """The job's members hold their GPUs (and the first one its master port)."""
     host = state.jobs[job.beside] if job.beside is not None else None
+    whole = job.holds_whole
     for member in job.members:
         node = state.nodes[member.node]
         if host is not None and host.place < job.place:
             node.guests.update(dict.fromkeys(member.gpus, job.id))
             continue
+        owner, shares = node.owner, node.shares
         for gpu in member.gpus:
-            assert gpu not in node.owner, f"GPU {gpu} of {node.name} has an owner"
-            if job.holds_whole:
-                assert gpu not in node.shares, f"GPU {gpu} of {node.name} is held in part"
-                node.owner[gpu] = job.id
+            assert gpu not in owner, f"GPU {gpu} of {node.name} has an owner"
+            if whole:
+                assert gpu not in shares, f"GPU {gpu} of {node.name} is held in part"
+                owner[gpu] = job.id
             else:
-                held = node.shares.setdefault(gpu, {})
+                held = shares.setdefault(gpu, {})
                 held[job.id] = job.held_milli
                 assert sum(held.values()) <= WHOLE_MILLI, f"GPU {gpu} of {node.name} is given out more than once"
                 if len(held) > 1:
@@ -71,8 +73,9 @@ def _give_back(state: PoolState, job: Job, member: Member) -> None:
         if node.schedulable:
             state.capacity.give_share(node.name, gpus[0], job.held_milli)
         return
+    owner = node.owner
     for gpu in gpus:
-        del node.owner[gpu]
+        del owner[gpu]
     if node.schedulable:
         state.capacity.give(node.name, gpus)
 

@@ -47,6 +47,9 @@ class BestFit:
                 (found for c in classes if (found := capacity.pack(c, job.gpus, avoid, arrange)) is not None), None
             )
         if job.nodes == 1 and not avoid:
+            if len(classes) == 1:
+                only = capacity.best(classes[0], job.gpus)
+                return [only] if only is not None else None
             best: Group | None = None
             for gpu_class in classes:
                 group = capacity.best(gpu_class, job.gpus)

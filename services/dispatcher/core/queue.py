@@ -23,6 +23,11 @@ class WaitingQueue:
         self._kinds: dict[Kind, list[tuple[Key, str]]] = {}
         self.changed = True
 
+    @property
+    def empty(self) -> bool:
+        """Does nobody wait?"""
+        return not self._kinds
+
     def __len__(self) -> int:
         return sum(len(entries) for entries in self._kinds.values())
 

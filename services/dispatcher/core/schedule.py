@@ -31,6 +31,10 @@ def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
         return
     if _settled(state):
         return
+    if state.queue.empty and not state.policy.packs:  # GPUs were freed, and nobody waits for them
+        state.held_by, state.queue.changed, state.pass_epoch = None, False, state.capacity.epoch
+        state.blocked.clear()
+        return
     if state.policy.packs:
         _refresh_profiler(state)
         while True:
@@ -72,12 +76,13 @@ def _pass(state: PoolState, emit: Emit, full: Callable[[], bool]) -> bool:
     state.held_by = None
     passed_over = 0
     placed = False
+    jobs = state.jobs
     while heap:
         if full():
             state.more = True
             return placed
         key, job_id, kind = next_of(state, heap)
-        job = state.jobs[job_id]
+        job = jobs[job_id]
         if packing == EAGER and _join(state, job, packing, passed_over, emit):
             placed = True
             put_following(state, heap, kind)

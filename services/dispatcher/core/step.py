@@ -46,7 +46,10 @@ class Step:
 
 def canonical(inputs: Sequence[Input]) -> list[Input]:
     """Order a batch: starts, ends, node changes, cancels, arrivals, estimates; ties as they came."""
-    return sorted(inputs, key=_RANK) if len(inputs) > 1 else list(inputs)
+    many = len(inputs)
+    if many == 1 or (many == 2 and inputs[0].RANK <= inputs[1].RANK):  # noqa: PLR2004 - a pair needs no sorting
+        return list(inputs)
+    return sorted(inputs, key=_RANK)
 
 
 _RANK: Final = attrgetter("RANK")
@@ -154,10 +157,11 @@ def decide(state: PoolState) -> list[Decision]:
     if state.timers:
         for job in take_due(state):
             state.touch(job)
-    _advance_all(state, emit)
+    if state.dirty_jobs:
+        _advance_all(state, emit)
     if state.dirty_nodes:
         _mark_nodes(state, emit)  # a start that never came may have been one too many
-    if state.releases or state.stops:
+    if state.stops or (state.releases and state.keeps_decisions):
         _answer(state, emit)
     schedule(state, emit, lambda: len(out) + seats >= state.config.decisions_max)
     close(state)
