@@ -38,6 +38,8 @@ INPUTS: tuple[i.Input, ...] = (
     i.EstimateArrived("j", 2, None, 1.0, 2.0, "learned"),
     i.EstimateArrived("j", 2, None, 1.0, 2.0, "learned", worth_probing=False),
     i.EstimateArrived("j", 2, None, 1.0, 2.0, "exact_prior", None, 0.25, 3000, "tiny"),
+    i.EstimateOrdered("j", None, 60.0, 90.0, "op", "known"),
+    i.JobPinned("j", "first", "op", "a demo"),
     i.ProgressArrived("j", 1, 12.5),
     i.DiagnosisArrived("j", 1, "X", None, "do_not_retry", "n1", True, "ckpt", "halve it", False, 0.75),
     i.ConfigChanged(PoolConfig(tenant_gpus={"a": 1}).to_json()),

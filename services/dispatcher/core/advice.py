@@ -46,6 +46,7 @@ from schedmate.schemas.states import JobState
 from schedmate.services.dispatcher.core.quantiles import edges_of, index_s, next_turn_s, turn_s
 
 if TYPE_CHECKING:
+    from schedmate.services.dispatcher.core.job import Said
     from schedmate.services.dispatcher.core.state import Job, PoolState
 
 NO_ADVICE_S: Final = 3600.0
@@ -69,15 +70,18 @@ def weighed_s(job: Job, state: PoolState) -> float:
     return _weighed(job, job.p50_s, state)
 
 
-def said_s(job: Job, state: PoolState) -> float | None:
-    """Return what is said of the job, as it is acted on before it has run: `e`."""
-    quantiles = _quantiles(job, state)
-    return job.p50_s if quantiles is None else index_s(*quantiles, 0.0)
+def said_s(said: Said, state: PoolState) -> float | None:
+    """Return what is said of a job, as it is acted on before the job has run: `e`."""
+    p10_s, p50_s, p90_s, _ = said
+    if not acts_on_quantiles(state) or p10_s is None or p50_s is None or p90_s is None:
+        return p50_s
+    return index_s(p10_s, p50_s, p90_s, 0.0)
 
 
 def ordered_s(job: Job, state: PoolState) -> float:
     """Return the run time by which a job that waits is ordered."""
-    return _weighed(job, said_s(job, state), state)
+    quantiles = _quantiles(job, state)
+    return _weighed(job, job.p50_s if quantiles is None else index_s(*quantiles, 0.0), state)
 
 
 def acts_on_quantiles(state: PoolState) -> bool:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def heed(state: PoolState, job: Job) -> None:
     """The job's source has spoken: its word counts for or against it, unless the job has started before."""
     if state.config.advice not in UNSCORED and job.attempt == 0:
-        state.trust.setdefault(job.basis or "", Trust()).said(job.id, said_s(job, state), job.p10_s, job.p90_s)
+        said = job.advised if job.advised is not None else (job.p10_s, job.p50_s, job.p90_s, job.basis)
+        state.trust.setdefault(said[3] or "", Trust()).said(job.id, said_s(said, state), said[0], said[2])
 
 
 def hear_anew(state: PoolState) -> None:
@@ -25,7 +26,7 @@ def hear_anew(state: PoolState) -> None:
     for known in state.trust.values():
         known.part_all()
     for job in state.jobs.values():
-        if job.p50_s is not None:
+        if (job.p50_s if job.advised is None else job.advised[1]) is not None:
             heed(state, job)
 
 

@@ -41,11 +41,16 @@ def place_avoiding(state: PoolState, job: Job, reserved: frozenset[str]) -> list
 
 def at_limit(state: PoolState, job: Job) -> bool:
     """Tell whether the job would take its tenant over its limit, or over its quota where it may not borrow."""
+    return over_limit(state, job) > 0
+
+
+def over_limit(state: PoolState, job: Job) -> int:
+    """Return how many GPUs the job's tenant would hold too many with it; 0 or less where it is within its limit."""
     config = state.config
     limit = config.tenant_limit(job.tenant)
     if config.tenant_quota and config.borrowers != "any":
         limit = config.most(job.tenant, borrows=config.may_borrow(resumable=job.resumable))
-    return limit is not None and state.tenant_gpus.get(job.tenant, 0) + job.gpus_total > limit
+    return state.tenant_gpus.get(job.tenant, 0) + job.gpus_total - limit if limit is not None else 0
 
 
 def could_hold(state: PoolState, job: Job) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from schedmate.schemas.states import HOLDS_GPUS, JobState
-from schedmate.services.dispatcher.core import reservations
+from schedmate.services.dispatcher.core import orders, reservations
 from schedmate.services.dispatcher.core.advice import acts_on_quantiles, bounded, usable
 from schedmate.services.dispatcher.core.ageing import Ageing
 from schedmate.services.dispatcher.core.beliefs import hear_anew, heed
@@ -20,9 +20,11 @@ from schedmate.services.dispatcher.core.inputs import (
     ConfigChanged,
     DiagnosisArrived,
     EstimateArrived,
+    EstimateOrdered,
     FoldError,
     Input,
     JobArrived,
+    JobPinned,
     MemberExited,
     MemberRefused,
     MemberStarted,
@@ -36,7 +38,7 @@ from schedmate.services.dispatcher.core.inputs import (
     Tick,
 )
 from schedmate.services.dispatcher.core.policy import UnknownPolicyError, policy_named
-from schedmate.services.dispatcher.core.ranking import rank_anew
+from schedmate.services.dispatcher.core.ranking import rank_anew, rank_running
 from schedmate.services.dispatcher.core.reports import bury, node_commanded, reported, silent
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.sharing import recalled
@@ -238,10 +240,11 @@ def _estimate(state: PoolState, value: EstimateArrived) -> None:
     job.estimate_revision = value.revision
     raw = state.config.advice == "raw"
     limit_s = None if raw else job.time_limit_s
-    job.p10_s, job.p50_s, job.p90_s = (
-        bounded(usable(one, raw=raw), limit_s) for one in (value.p10_s, value.p50_s, value.p90_s)
-    )
-    job.basis = value.basis
+    p10_s, p50_s, p90_s = (bounded(usable(one, raw=raw), limit_s) for one in (value.p10_s, value.p50_s, value.p90_s))
+    if job.advised is not None:
+        job.advised = (p10_s, p50_s, p90_s, value.basis)
+    else:
+        job.p10_s, job.p50_s, job.p90_s, job.basis = p10_s, p50_s, p90_s, value.basis
     if value.worth_probing is not None:
         job.worth_probing = value.worth_probing
     if value.p50_s is not None:
@@ -250,6 +253,35 @@ def _estimate(state: PoolState, value: EstimateArrived) -> None:
         job.profile = recalled(value.gpu_utilisation, value.gpu_memory_mib, value.sharing_class)
     if (state.policy.uses_estimates or state.reservations) and job.state is not JobState.SUBMITTED:
         state.place_anew(job)
+
+
+def _estimate_order(state: PoolState, value: EstimateOrdered) -> None:
+    wrong = orders.estimate_wrong(value)
+    if wrong is not None:
+        raise FoldError(f"the estimate ordered for job {value.job} makes no sense: {wrong}")
+    if _held_early(state, value.job, value):
+        return
+    job = state.jobs.get(value.job)
+    if job is None or not orders.order_estimate(job, value):
+        state.repeats += 1
+    elif state.policy.uses_estimates or state.reservations:
+        state.place_anew(job)
+        state.queue.changed = True
+
+
+def _pin(state: PoolState, value: JobPinned) -> None:
+    if value.place not in orders.PLACES:
+        raise FoldError(f"job {value.job} is pinned {' or '.join(orders.PLACES)}, not {value.place!r}")
+    if _held_early(state, value.job, value):
+        return
+    job = state.jobs.get(value.job)
+    if job is None or not orders.pin(state, job, value):
+        state.repeats += 1
+        return
+    state.place_anew(job)
+    if job.queue_key is None:
+        rank_running(state, job)
+    state.queue.changed = True
 
 
 def _profile(state: PoolState, value: ProfileArrived) -> None:
@@ -273,7 +305,7 @@ def _profile(state: PoolState, value: ProfileArrived) -> None:
 
 def _progress(state: PoolState, value: ProgressArrived) -> None:
     job = state.jobs.get(value.job)
-    if job is not None and job.attempt == value.attempt and job.state is JobState.RUNNING:
+    if job is not None and job.attempt == value.attempt and job.state is JobState.RUNNING and job.advised is None:
         job.expected_end = state.at + max(value.remaining_s, 0.0)
 
 
@@ -341,6 +373,8 @@ _HANDLERS: Final[dict[type[Input], Callable[[PoolState, Any], None]]] = {
     NodeSilent: silent,
     NodeCommanded: node_commanded,
     EstimateArrived: _estimate,
+    EstimateOrdered: _estimate_order,
+    JobPinned: _pin,
     ProfileArrived: _profile,
     ProgressArrived: _progress,
     DiagnosisArrived: _diagnosis,

@@ -228,6 +228,32 @@ class EstimateArrived(Input):
 
 
 @dataclass(unsafe_hash=True, slots=True)
+class EstimateOrdered(Input):
+    """An operator says how long the job runs, whatever advice says; no p50 clears that."""
+
+    KIND = "estimate-order"
+    RANK = 6
+    job: str
+    p10_s: float | None
+    p50_s: float | None
+    p90_s: float | None
+    by: str
+    why: str = ""
+
+
+@dataclass(unsafe_hash=True, slots=True)
+class JobPinned(Input):
+    """An operator puts the job "first" or "last" in its class, or (place "none") back where it belongs."""
+
+    KIND = "pin"
+    RANK = 6
+    job: str
+    place: str
+    by: str
+    why: str = ""
+
+
+@dataclass(unsafe_hash=True, slots=True)
 class ProfileArrived(Input):
     """Advice: how the job uses each of its GPUs: shares of its time and of its memory's time, from 0 to 1, and memory. A later one counts."""
 
@@ -292,6 +318,7 @@ INPUTS: Final[dict[str, type[Input]]] = {
     for cls in (
         MemberStarted, MemberExited, MemberRefused, NodeReported, NodeSilent, NodeCommanded, CancelRequested, JobArrived,
         EstimateArrived, ProfileArrived, ProgressArrived, DiagnosisArrived, ConfigChanged, Tick, ReservationMade, ReservationWithdrawn,
+        EstimateOrdered, JobPinned,
     )
 }  # fmt: skip
 

@@ -15,8 +15,16 @@ from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 AVOID_MAX: Final = 8
 
 TOLD, STARTED, ENDED = 0, 1, 2
+PINNED_FIRST, PINNED_LAST = "first", "last"
+OPERATOR: Final = "operator"
+"""The basis of an estimate that an operator has ordered (core/orders.py)."""
+_OUTERMOST: Final = 1e300  # before, or behind, whatever a policy ranks by, and behind who is overdue
 RUNS: Final = (JobState.ASSIGNED, JobState.RUNNING)
 """A job in one of these holds GPUs, and is not on its way out."""
+
+
+Said = tuple[float | None, float | None, float | None, str | None]
+"""p10, p50, p90, basis."""
 
 
 @dataclass(slots=True)
@@ -109,6 +117,12 @@ class Job:
     within: str | None = None  # all members in one "rack" or "spine"
     served_s: float = 0.0  # how long earlier attempts ran that were stopped
     waited_s: float = 0.0  # how long it waited before the attempts that it has had
+    pin: str = ""  # an operator has put it "first" or "last" (core/orders.py)
+    pinned_at: float = 0.0
+    pinned_by: str = ""
+    pin_why: str = ""
+    advised: Said | None = None  # what advisors say, while an operator's estimate stands in its place
+    ordered_by: str = ""  # whose that is
     queue_key: Key | None = None
     queue_kind: Kind | None = None
 
@@ -126,6 +140,13 @@ class Job:
     def holds_alone(self) -> bool:
         """Are its GPUs free when it has gone?"""
         return self.held_milli == WHOLE_MILLI and self.beside is None
+
+
+def pinned_key(job: Job, key: Key) -> Key:
+    """Return the key by which a job is ordered: the policy's, or where an operator has pinned it within its class."""
+    if job.pin == PINNED_FIRST:
+        return (key[0], -_OUTERMOST, -job.pinned_at, job.order)
+    return (key[0], _OUTERMOST, job.pinned_at, job.order) if job.pin == PINNED_LAST else key
 
 
 def began_at(job: Job) -> float:
@@ -163,6 +184,8 @@ def job_from_json(value: dict[str, Any]) -> Job:
     given["place"] = tuple(given["place"])
     profile = given.get("profile")
     given["profile"] = tuple(profile) if profile is not None else None
+    advised = given.get("advised")
+    given["advised"] = tuple(advised) if advised is not None else None
     given["avoid"], given["suspects"] = tuple(given["avoid"]), tuple(given["suspects"])
     given["members"] = [Member(**{**m, "gpus": tuple(m["gpus"])}) for m in given["members"]]
     diagnosis = given["diagnosis"]

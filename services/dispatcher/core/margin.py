@@ -2,7 +2,8 @@
 
 The jobs that hold GPUs stand in one sorted list (`PoolState.holders`); a pass looks at its end, and only as far as it needs. Only
 resumable jobs give way for order (others only by priority class), nobody of a higher class does, and nobody is stopped in vain: a
-set of victims is taken only when the job then fits, and whoever need not go stays.
+set of victims is taken only when the job then fits, and whoever need not go stays. A job whose tenant is at its limit takes the GPUs of its
+own tenant's jobs, as many as keep the tenant within the limit.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections import Counter
 from collections.abc import Set as AbstractSet
 
 from schedmate.schemas.reasons import Reason
-from schedmate.services.dispatcher.core.fitting import avoided
+from schedmate.services.dispatcher.core.fitting import avoided, over_limit
+from schedmate.services.dispatcher.core.job import PINNED_FIRST
 from schedmate.services.dispatcher.core.lifecycle import Emit, preempt
 from schedmate.services.dispatcher.core.quota import given_way_by, spared
 from schedmate.services.dispatcher.core.ranking import nothing_gives_way, rank_outlasted
@@ -28,6 +30,7 @@ class _Room:
         # node → how many of its GPUs that suit the job are free; and which suit it, None where all that are held do
         self._seen: dict[str, tuple[int, AbstractSet[int] | None]] = {}
         self._extra: dict[str, int] = {}
+        self._over = over_limit(state, job) if state.limits_tenants else 0  # so many GPUs its tenant must give back
         self._roomy: set[str] = set()  # nodes that could hold a member only with what is given back
         classes = state.capacity.classes_for(job.gpu_type, job.gpu_memory_mib)
         self._classes = set(classes)
@@ -41,6 +44,8 @@ class _Room:
 
     def give(self, victim: Job, sign: int = 1) -> None:
         """The victim's GPUs are free, or not (sign -1)."""
+        if victim.tenant == self._job.tenant:
+            self._over -= sign * victim.gpus_total
         for member in victim.members:
             name = member.node
             known = self._seen.get(name)
@@ -61,11 +66,15 @@ class _Room:
         return free, None if self._state.nodes[node].owner.keys() <= suited else suited
 
     def needs(self, victim: Job) -> bool:
-        """Does the job fit on one of the victim's nodes only with what is given back? Where it does not, the victim may stay."""
+        """Does the job fit on one of the victim's nodes, or within its tenant's limit, only with what is given back? Else the victim may stay."""
+        if victim.tenant == self._job.tenant and self._over + victim.gpus_total > 0:
+            return True
         return any(member.node in self._roomy for member in victim.members)
 
     def enough(self) -> bool:
-        """Would the job fit?"""
+        """Would the job fit, and its tenant be within its limit?"""
+        if self._over > 0:
+            return False
         within = self._job.within
         if within is None:
             return len(self._now) + len(self._roomy) >= self._nodes
@@ -109,6 +118,7 @@ def _victims(state: PoolState, job: Job, room: _Room) -> list[Job]:
             or victim.since > since_max
             or (borrowers is not None and spared(job, victim, borrowers))
             or (state.bounds_wait and state.waited_enough(victim))
+            or victim.pin == PINNED_FIRST
         ):
             continue
         room.give(victim)

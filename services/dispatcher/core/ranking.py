@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import JobState
-from schedmate.services.dispatcher.core.job import RUNS, Job, ran_s
+from schedmate.services.dispatcher.core.job import RUNS, Job, pinned_key, ran_s
 from schedmate.services.dispatcher.core.profiling import Profiler
 from schedmate.services.dispatcher.core.queue import Key
 from schedmate.services.dispatcher.core.ripening import Ripening
@@ -62,7 +62,7 @@ def hold(state: PoolState, job: Job) -> None:
             state.holding[job.id] = None
             state.held_gpus += job.gpus_total
         if job.id not in state.rank_of or state.config.ageing_s:  # the rank of a job that runs is not that of its wait
-            rank(state, job, state.policy.key(job, state))
+            rank(state, job, pinned_key(job, state.policy.key(job, state)))
         _set_crossing(state, job, job.served_s * job.gpus_total)
 
 
@@ -127,8 +127,14 @@ def _set_crossing(state: PoolState, job: Job, gpu_s: float) -> None:
 def _rank_with(state: PoolState, job: Job, gpu_s: float) -> None:
     """The running job stands where one stands that has had so much GPU time."""
     served, job.served_s = job.served_s, gpu_s / job.gpus_total
-    rank(state, job, state.policy.key(job, state))
+    rank(state, job, pinned_key(job, state.policy.key(job, state)))
     job.served_s = served
+
+
+def rank_running(state: PoolState, job: Job) -> None:
+    """What orders a running job has changed: in the order of the rounds it stands where it belongs now, unless it waited enough before."""
+    if job.id in state.rank_of and state.rank_of[job.id][1] != -inf:
+        _rank_with(state, job, (job.served_s + state.at - job.since) * job.gpus_total)
 
 
 def learn_service(state: PoolState, job: Job) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, JobState
 from schedmate.services.dispatcher.core.capacity import GpuClass, Group, suits
 from schedmate.services.dispatcher.core.fitting import AT_LIMIT, FITS, NEVER, RESERVED, avoided, could_hold_beside, fit
+from schedmate.services.dispatcher.core.orders import told
 from schedmate.services.dispatcher.core.profiling import is_profiled
 from schedmate.services.dispatcher.core.quota import borrowed, entitled, reclaimable
 from schedmate.services.dispatcher.core.reservations import closed_to, length_s
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, Node, PoolState
+from schedmate.services.dispatcher.core.timers import limit_of
 from schedmate.services.dispatcher.core.victims import least
 
 WAITS_FOR_MAX = 8
@@ -50,12 +52,22 @@ def why(state: PoolState, job: Job, *, ahead: int | None = None, with_counterfac
             "starts when the back-off has run out and its GPUs are free",
             expected_at=job.not_before,
         )
+    return _as_ordered(job, _waits(state, job, ahead, with_counterfactual=with_counterfactual))
+
+
+def _as_ordered(job: Job, now: Why) -> Why:
+    """Add what an operator ordered of the job."""
+    ordered = told(job)
+    return replace(now, detail=now.detail + ordered) if ordered else now
+
+
+def _waits(state: PoolState, job: Job, ahead: int | None, *, with_counterfactual: bool) -> Why:
     verdict, groups = fit(state, job)
     if groups is not None or verdict == FITS:
         return Why(Reason.BEHIND_EARLIER_JOBS, _behind(ahead), "starts when the jobs before it have started")
-    told = {AT_LIMIT: _at_limit, NEVER: _never, RESERVED: _reserved}.get(verdict)
-    if told is not None:
-        return told(state, job)
+    stands = {AT_LIMIT: _at_limit, NEVER: _never, RESERVED: _reserved}.get(verdict)
+    if stands is not None:
+        return stands(state, job)
     return _no_room(state, job, ahead, with_counterfactual=with_counterfactual)
 
 
@@ -126,8 +138,8 @@ def _reclaiming(state: PoolState, job: Job) -> Why | None:
         f"and others have borrowed what it needs"
     )
     names = ", ".join(victim.id for victim in victims[:WAITS_FOR_MAX])
-    told = f"starts when {names} {'gives' if len(victims) == 1 else 'give'} back what {'it has' if len(victims) == 1 else 'they have'} borrowed"
-    return Why(Reason.WAITS_FOR_RECLAIM, detail, told, tuple(victim.id for victim in victims[:WAITS_FOR_MAX]), at)
+    back = f"starts when {names} {'gives' if len(victims) == 1 else 'give'} back what {'it has' if len(victims) == 1 else 'they have'} borrowed"
+    return Why(Reason.WAITS_FOR_RECLAIM, detail, back, tuple(victim.id for victim in victims[:WAITS_FOR_MAX]), at)
 
 
 def _borrows(state: PoolState, job: Job) -> str:
@@ -268,8 +280,8 @@ def _reserved(state: PoolState, job: Job) -> Why:
         f"{begins:%Y-%m-%d %H:%M:%S} UTC on, and {known}"
     )
     left = max(int(one.start - state.at), 0)
-    told = f"starts now with a time limit of at most {left} s, else when the maintenance has ended"
-    return Why(Reason.HELD_BY_RESERVATION, detail, told, expected_at=one.end)
+    within = f"starts now with a time limit of at most {left} s, else when the maintenance has ended"
+    return Why(Reason.HELD_BY_RESERVATION, detail, within, expected_at=one.end)
 
 
 def _no_share(state: PoolState, job: Job, suitable: list[Group]) -> Why:
@@ -306,11 +318,10 @@ def expected_end(state: PoolState, job: Job) -> float | None:
     """Return when a job that holds GPUs is expected to end, as far as advice tells; not before now."""
     if job.state is JobState.STOPPING:
         return None if job.reason == Reason.STOP_TIMEOUT else max(job.since + state.config.stop_grace_s, state.at)
-    if job.expected_end is not None:
-        return max(job.expected_end, state.at)
-    if job.p50_s is not None:
-        return max((job.started_at if job.started_at is not None else job.since) + job.p50_s, state.at)
-    return None
+    ends = job.expected_end
+    if ends is None and job.p50_s is not None:
+        ends = (job.started_at if job.started_at is not None else job.since) + job.p50_s
+    return max(min(ends, limit_of(job)), state.at) if ends is not None else None
 
 
 def _by_expected_end(state: PoolState, jobs: list[Job]) -> list[Job]:

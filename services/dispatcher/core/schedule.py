@@ -8,6 +8,7 @@ from schedmate.services.dispatcher.core.backfill import backfill
 from schedmate.services.dispatcher.core.capacity import Group
 from schedmate.services.dispatcher.core.decisions import Placed, Seat
 from schedmate.services.dispatcher.core.fitting import AT_LIMIT, NO_ROOM, at_limit, avoided, fit
+from schedmate.services.dispatcher.core.job import PINNED_FIRST
 from schedmate.services.dispatcher.core.lifecycle import Emit
 from schedmate.services.dispatcher.core.margin import make_room
 from schedmate.services.dispatcher.core.preemption import make_way
@@ -97,6 +98,8 @@ def _pass(state: PoolState, emit: Emit, full: Callable[[], bool]) -> bool:
             placed = True
             put_following(state, heap, kind)
             continue
+        if verdict == AT_LIMIT and state.policy.preempts and make_room(state, job, emit):
+            break  # others of its own tenant go for it
         if verdict == NO_ROOM and _holds_others_back(state, job, emit, full):
             if state.policy.head_blocks and not (state.policy.preempts or state.policy.backfills or state.policy.packs):
                 state.held_by = (key, job_id)
@@ -120,7 +123,7 @@ def _holds_others_back(state: PoolState, job: Job, emit: Emit, full: Callable[[]
     if policy.backfills and not state.overdue(job):
         backfill(state, job, emit, _place, full)
         return True
-    return policy.head_blocks or state.overdue(job)
+    return policy.head_blocks or state.overdue(job) or job.pin == PINNED_FIRST
 
 
 def _verdict(state: PoolState, job: Job, kind: Kind) -> tuple[str, list[Group] | None]:

@@ -19,6 +19,7 @@ from schedmate.services.dispatcher.core.inputs import to_json as input_to_json
 from schedmate.services.dispatcher.core.job import (
     AVOID_MAX,
     ENDED,
+    OPERATOR,
     RUNS,
     STARTED,
     TOLD,
@@ -26,6 +27,7 @@ from schedmate.services.dispatcher.core.job import (
     Member,
     job_from_json,
     job_to_json,
+    pinned_key,
 )
 from schedmate.services.dispatcher.core.node import Node, node_from_json, node_to_json
 from schedmate.services.dispatcher.core.ownership import lease
@@ -151,7 +153,12 @@ class PoolState:
         return next_timer(self, idle_rounds=idle_rounds)
 
     def trust_in(self, basis: str | None) -> float:
-        """Return the trust in a source of advice, 0 where nothing is known of it yet, or the pool does not act on advice."""
+        """Return the trust in a source of advice, 0 where nothing is known of it yet, or the pool does not act on advice.
+
+        An operator's word is no advice: it is taken whole.
+        """
+        if basis == OPERATOR:
+            return 1.0
         known = self.trust.get(basis or "") if self.acts_on_advice else None
         return known.weight if known is not None else 0.0
 
@@ -214,6 +221,8 @@ class PoolState:
         key = self.policy.key(job, self)
         if self.config.ageing_s:
             key = self.ageing.key(job, key, self)
+        if job.pin:
+            key = pinned_key(job, key)
         if self.bounds_wait:
             if self.overdue(job):
                 key = (key[0], -inf, job.submitted_at, job.order)
