@@ -11,11 +11,12 @@ there are. It is written of what there is, and names what is missing.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
 
-from schedmate.simulator.results.grid import BY_NAME, GROUNDS, Case, absent_files, cases
+from schedmate.simulator.results.grid import BY_NAME, GROUNDS, MADE, SEMANTIC_NODES, Case, absent_files, cases
 from schedmate.simulator.results.ledger import WITNESS, Ledger, code_version, run_missing
 from schedmate.simulator.results.page import write_page
 
@@ -30,7 +31,22 @@ def told(text: str) -> None:
 
 def is_short(case: Case) -> bool:
     """Tell whether a run is one that is run again under every code."""
-    return not BY_NAME[case.ground].full or case.ground == WITNESS
+    ground = BY_NAME[case.ground]
+    return not ground.full or ground.workloads is not None or case.ground == WITNESS
+
+
+def make_semantic_trace(traces: Path, *, quick: bool) -> None:
+    """Generate the semantic trace with what is known of its jobs, where it is not there as this code makes it; `quick`: not now."""
+    if quick or any(not (traces / name).is_dir() for name in ("philly-2017", "pollux-osdi21")):
+        return
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.semantic_trace.workloads import make  # noqa: PLC0415 - found from the root on
+
+    told(f"the semantic trace in {MADE}")
+    make(ROOT / MADE, traces)
+    nodes = json.loads((ROOT / MADE / "summary.json").read_text("utf-8"))["nodes_at_load"]
+    if nodes != SEMANTIC_NODES:
+        raise SystemExit(f"the semantic trace is for {nodes} nodes, the page for {SEMANTIC_NODES}")
 
 
 def main() -> None:
@@ -54,6 +70,7 @@ def main() -> None:
         code_version(),
         Ledger(RESULTS / "runs.jsonl"),
     )
+    make_semantic_trace(folder, quick=given.page_only)
     for ground in GROUNDS:
         if files := absent_files(ground, folder):
             told(f"skipped: {ground.title}: there is no {', no '.join(files)}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import json
 import sys
 from dataclasses import replace
@@ -23,7 +24,9 @@ import numpy as np
 
 from benchmarks.semantic_trace import knowledge
 from benchmarks.semantic_trace.applications import APPLICATIONS, Plan, Profiles
+from benchmarks.semantic_trace.generate import generate
 from benchmarks.semantic_trace.knowledge import Job
+from schedmate.services import code_analyzer
 
 KINDS: Final = {
     "cifar10": ("small-vision", "small-vision-large-batch"), "ncf": ("recommendation", "recommendation"),
@@ -31,6 +34,7 @@ KINDS: Final = {
     "yolov3": ("large-vision", "large-vision"), "imagenet": ("residual-vision", "residual-vision"),
 }  # fmt: skip
 """Of each application the kind with a batch in the lower half of its batches, and in the upper half."""
+JOBS, SEED = 6000, 1
 OUTCOMES: Final = {"completed": "succeeded", "failed": "failed", "cancelled": "cancelled"}
 
 
@@ -42,6 +46,32 @@ def main() -> int:
     given = parser.parse_args()
     write(given.trace, Profiles(given.traces / "pollux-osdi21" / "profiles"))
     return 0
+
+
+def make(folder: Path, traces: Path) -> None:
+    """See that the folder holds the trace of the test families with what is known of its jobs, as this code reads the bundles.
+
+    Takes some minutes of CPU where it does not.
+    """
+    if not (folder / "summary.json").is_file():
+        generate(folder, traces, "test", JOBS, SEED)
+    stamp, read_by = folder / "read_by", _reader_sum()
+    files = [folder / name for name in ("workloads.jsonl", "learned.csv")]
+    if all(file.is_file() for file in files) and stamp.is_file() and stamp.read_text("utf-8") == read_by:
+        return
+    (folder / "fields.json").unlink(missing_ok=True)
+    write(folder, Profiles(traces / "pollux-osdi21" / "profiles"))
+    stamp.write_text(read_by, encoding="utf-8")
+
+
+def _reader_sum() -> str:
+    """Return a sum over the code that reads the bundles and writes what it finds."""
+    here = Path(__file__).parent
+    files = sorted((p for p in Path(code_analyzer.__file__).parent.rglob("*") if p.suffix in (".py", ".toml")), key=str)
+    total = hashlib.sha256()
+    for file in (*files, *sorted(here.glob("*.py"))):
+        total.update(file.read_bytes())
+    return total.hexdigest()
 
 
 def write(folder: Path, profiles: Profiles) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,12 @@ from schedmate.simulator.trace import Trace
 
 FOLDER: Final = "$SCHEDMATE_TRACES"
 """Stands for the folder of the traces, in commands and in `column:` advice."""
+MADE: Final = "results/semantic"
+"""Where `make results` generates the semantic trace, from the repository's root; so it stands in commands."""
+ROOT: Final = Path(__file__).resolve().parents[2]
 
+SCHEDMATE: Final = "history"
+"""SchedMate's own advice: history-estimator's, clamped and weighed by trust, as a live pool has it."""
 ADVICE: Final = ("none", "constant", "random", "history", "noisy:1", "oracle")
 NOISE_OF_OCTOBER: Final = f"column:{FOLDER}/philly-2017/qssf_predictions_oct.csv:pred_noise_s"
 
@@ -34,11 +40,18 @@ class Ground:
     nodes_file: str | None = None
     window: tuple[str, str] | None = None
     full: bool = True
+    workloads: str | None = None  # what is known of the jobs beside their rows: then the trace is a made one
+    predictions: str | None = None  # a raw order key that stands beside SchedMate's advice
+
+    @property
+    def file(self) -> str:
+        """Return the trace as commands name it."""
+        return f"{MADE if self.workloads else FOLDER}/{self.trace}"
 
     @property
     def command(self) -> str:
         """Return the command line up to the policy."""
-        parts = ["schedmate", "simulate", f"{FOLDER}/{self.trace}"]
+        parts = ["schedmate", "simulate", self.file]
         if self.nodes is not None:
             parts += ["--nodes", str(self.nodes)]
             parts += ["--gpus-per-node", str(self.gpus_per_node)] if self.gpus_per_node != 8 else []  # noqa: PLR2004
@@ -48,11 +61,15 @@ class Ground:
             parts += ["--pools", f"{FOLDER}/{POOLS}", "--node-factor", str(self.factor)]
         if self.window is not None:
             parts += ["--from", self.window[0], "--to", self.window[1]]
+        if self.workloads is not None:
+            parts += ["--workloads", f"{MADE}/{self.workloads}"]
         return " ".join(parts)
 
 
 POOLS: Final = "published-summaries/philly_vc.csv"
 POLLUX_WORKLOADS: Final = range(1, 7)
+SEMANTIC_NODES: Final = {"0.6": 28, "0.8": 21, "1.0": 17}
+"""By offered load; the generated trace's `summary.json` must say the same."""
 _OCTOBER: Final = "philly-2017/philly_2017_aug-oct.csv"
 _WEEK: Final = "philly-week-peer/philly_week_20171001.csv"
 _DAYS: Final = ("2017-10-01", "2017-11-01")
@@ -68,6 +85,11 @@ GROUNDS: Final = (
     Ground("muri-1", "Muri's trace 1, 8 nodes x 8 GPUs", "muri-sigcomm22/trace1.csv", nodes=8, full=False),
     Ground("week-54", "the peer week, 54 nodes x 8 GPUs", _WEEK, nodes=54),
     Ground("week-72", "the peer week, 72 nodes x 8 GPUs", _WEEK, nodes=72),
+    *(
+        Ground(f"semantic-{load}", f"the semantic trace (test families), offered load {load}", "jobs.csv", nodes=nodes, gpus_per_node=4,
+               workloads="workloads.jsonl", predictions="learned.csv:predicted_s")
+        for load, nodes in SEMANTIC_NODES.items()
+    ),
     Ground("october-0.75", "Philly October, node factor 0.75", _OCTOBER, factor=0.75, window=_DAYS),
     Ground("october-1.0", "Philly October, node factor 1.0", _OCTOBER, factor=1.0, window=_DAYS),
     Ground("october-0.5", "Philly October, node factor 0.5", _OCTOBER, factor=0.5, window=_DAYS),
@@ -92,31 +114,45 @@ class Case:
     advice: str
     seed: int = 0
     weighed: bool = False  # raw advice, clamped and weighed by trust
+    profile_again: bool = False  # history does not tell how the same job used its GPUs
 
     @property
     def key(self) -> str:
         """A name that no other case has."""
-        return "/".join((self.ground, self.policy, self.advice, str(self.seed), "weighed" if self.weighed else ""))
+        return "/".join(
+            (
+                self.ground,
+                self.policy,
+                self.advice,
+                str(self.seed),
+                "weighed" if self.weighed else "again" if self.profile_again else "",
+            )
+        )
 
     @property
     def label(self) -> str:
         """The advice as the page calls it."""
         name = self.advice.rsplit(":", maxsplit=1)[-1] if self.advice.startswith("column:") else self.advice
+        if self.profile_again:
+            return f"{name} (profiled again)"
         return f"{name} (clamped)" if self.weighed else f"{name} (raw)" if self.advice.startswith("column:") else name
 
     @property
     def command(self) -> str:
         """Return the command line that repeats it."""
         end = f" --seed {self.seed}" if self.seed else ""
+        end += " --profile-again" if self.profile_again else ""
         return f"{BY_NAME[self.ground].command} --policy {self.policy} --advice {self.advice}{end}{' --weighed' if self.weighed else ''}"
 
     def advice_in(self, folder: Path) -> str:
         """Return the advice with the real folder in place of its name."""
-        return self.advice.replace(FOLDER, str(folder))
+        return self.advice.replace(FOLDER, str(folder)).replace(f"column:{MADE}", f"column:{ROOT / MADE}")
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""
-        return {name: getattr(self, name) for name in ("ground", "policy", "advice", "seed", "weighed")}
+        return {
+            name: getattr(self, name) for name in ("ground", "policy", "advice", "seed", "weighed", "profile_again")
+        }
 
 
 def cases() -> list[Case]:
@@ -131,16 +167,29 @@ def _cases_on(ground: Ground) -> Iterator[Case]:
                 yield Case(ground.name, policy, advice)
         return
     for name, made in policies().items():
-        for advice in ADVICE if made().uses_estimates else ("none",):
+        for advice in _advice_on(ground) if made().uses_estimates else ("none",):
             yield Case(ground.name, name, advice)
+        if ground.workloads is not None and made().packs:
+            yield Case(ground.name, name, SCHEDMATE, profile_again=True)
+    if ground.workloads is not None:
+        return
     columns = ("column:pred_noise_s", "column:pred_causal_s") if ground.window is None else (NOISE_OF_OCTOBER,)
     for column in columns:
         yield Case(ground.name, "qssf", column)
         yield Case(ground.name, "qssf", column, weighed=True)
 
 
+def _advice_on(ground: Ground) -> tuple[str, ...]:
+    if ground.predictions is None:
+        return ADVICE
+    return ("none", SCHEDMATE, "oracle", f"column:{MADE}/{ground.predictions}")
+
+
 def absent_files(ground: Ground, folder: Path) -> list[str]:
     """Return the files of a ground that the folder does not have."""
+    if ground.workloads is not None:
+        made = (ground.trace, ground.workloads, *([ground.predictions.split(":")[0]] if ground.predictions else []))
+        return [f"{MADE}/{name}" for name in made if not (ROOT / MADE / name).is_file()]
     needed = [ground.trace, *([ground.nodes_file] if ground.nodes_file else []), *([POOLS] if ground.factor else [])]
     return [name for name in needed if not (folder / name).is_file()]
 
@@ -149,7 +198,7 @@ def absent_files(ground: Ground, folder: Path) -> list[str]:
 def loaded(name: str, folder: Path) -> tuple[Trace, Cluster]:
     """Return a ground's trace and cluster, read once a process."""
     ground = BY_NAME[name]
-    trace = read_trace(folder / ground.trace)
+    trace = read_trace((ROOT / MADE if ground.workloads else folder) / ground.trace)
     if ground.window is not None:
         trace = trace.window(*ground.window)
     if ground.factor is not None:
@@ -160,3 +209,9 @@ def loaded(name: str, folder: Path) -> tuple[Trace, Cluster]:
         assert ground.nodes is not None
         cluster = uniform(ground.nodes, ground.gpus_per_node)
     return usable(trace, cluster), cluster
+
+
+def told_sum(ground: Ground) -> str:
+    """Return a short sum over what is told of a made trace's jobs, empty where nothing is: a run under another one does not hold."""
+    file = ROOT / MADE / ground.workloads if ground.workloads else None
+    return sha256(file.read_bytes()).hexdigest()[:12] if file is not None and file.is_file() else ""

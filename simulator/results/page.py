@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from schedmate.simulator.results.advised import advised_table, where_not
 from schedmate.simulator.results.grid import ADVICE, BY_NAME, GROUNDS, Case, Ground, absent_files, cases, loaded
 from schedmate.simulator.results.intervals import gained
 from schedmate.simulator.results.ledger import Line
 from schedmate.simulator.results.peers import PEERS
 from schedmate.simulator.results.pictures import Picture, draw_pictures
+from schedmate.simulator.results.profiler import profiler_section
 from schedmate.simulator.results.robustness import robustness_section
 from schedmate.simulator.results.sections import pool_table, sentences, worth_table
 from schedmate.simulator.results.tables import gain, number, seconds, table
@@ -17,8 +19,9 @@ from schedmate.simulator.results.worth import WITHOUT, best_without, by_advice, 
 
 _FIGURES = ("avg_jct_s", "avg_wait_s", "p50_jct_s", "p99_jct_s", "p999_wait_s", "makespan_s", "preemptions", "lost_gpu_h", "gar", "sor", "gfr", "jtted", "ftf")  # fmt: skip
 _SHOWN = sorted(
-    (ground for ground in GROUNDS if ground.full), key=lambda ground: ground.factor is None
-)  # October first
+    (ground for ground in GROUNDS if ground.full),
+    key=lambda ground: (ground.factor is None, ground.workloads is None),
+)  # October first, then the semantic trace
 _HEAD = """# Results
 
 Written by `make results` (`benchmarks/results.py`), every figure and sentence from the runs; nothing on this page is written by hand. `SCHEDMATE_TRACES` names the folder of the traces
@@ -30,10 +33,11 @@ Times are in seconds. `random` and `noisy` have the seed 0 here; [over 20 seeds]
 def write_page(out: Path, used: Mapping[str, Line], code: str, folder: Path) -> None:
     """Write the page and its pictures, of the runs that hold for this code."""
     pictures = draw_pictures(out.parent / "pictures", used)
-    parts = [_HEAD, _state(used, code), *_findings(used), _peers(used)]
+    parts = [_HEAD, _state(used, code), *_findings(used), _where_not(used), _peers(used)]
     for ground in _SHOWN:
         parts += _ground(ground, used, folder, pictures)
     parts += [
+        profiler_section(used),
         robustness_section(out.parents[1] / "results" / "robustness.jsonl", out.parent / "pictures"),
         _missing(used, folder),
     ]
@@ -65,6 +69,17 @@ def _findings(used: Mapping[str, Line]) -> Iterator[str]:
         if fifo is not None and fifo is not base:
             said += f", {100 * (1 - best / fifo.figures['avg_jct_s']):.0f} % less than first in, first out ({seconds(fifo.figures['avg_jct_s'])} s), with no estimate at all"
         yield f"{said}. {_others(lines, base)}{sentences(lines, base, missing)}\n"
+
+
+def _where_not(used: Mapping[str, Line]) -> str:
+    """Where SchedMate's advice does not help, one paragraph a ground that was run with it."""
+    said = []
+    for ground in _SHOWN:
+        lines = by_advice(used, ground.name)
+        base = best_without(lines)
+        if base is not None and (text := where_not(lines, base, ground.title)):
+            said.append(text)
+    return "## Where SchedMate's advice does not help\n\n" + "\n\n".join(said) + "\n" if said else ""
 
 
 def _others(lines: Mapping[tuple[str, str], Line], base: Line) -> str:
@@ -117,6 +132,7 @@ def _ground(ground: Ground, used: Mapping[str, Line], folder: Path, pictures: Se
             yield f"![{picture.says}](pictures/{picture.name})\n"
     base = best_without(lines)
     if base is not None:
+        yield advised_table(lines, base)
         yield worth_table(lines, base)
         yield pool_table(lines, base, trace, cluster)
     yield _all_figures(lines)

@@ -14,10 +14,12 @@ from schedmate.simulator.cluster import Cluster, NodeSpec, uniform
 from schedmate.simulator.draws import drawn_from
 from schedmate.simulator.results import ledger as ledger_module
 from schedmate.simulator.results import page
+from schedmate.simulator.results.advised import advised_table, where_not
 from schedmate.simulator.results.grid import GROUNDS, Case, cases
 from schedmate.simulator.results.intervals import gained, share_closed
 from schedmate.simulator.results.ledger import WITNESS, Ledger, Line, code_version, run_case, run_missing
 from schedmate.simulator.results.peers import PEERS
+from schedmate.simulator.results.profiler import profiler_section
 from schedmate.simulator.results.robustness import robustness_section, shares_of
 from schedmate.simulator.results.sections import sentences
 from schedmate.simulator.results.worth import best_without, by_advice
@@ -320,3 +322,97 @@ def test_what_noise_costs_under_backfilling_is_judged_by_the_wait_and_the_averag
     text = robustness_section(path, tmp_path)
     assert said in text
     assert "The average JCT of `easy` does not rise with the noise" in text
+
+
+def semantic(policy: str, advice: str, seconds: float, **case) -> Line:
+    line = line_of(policy, advice, less(seconds), "semantic-0.8")
+    figures = line.figures | {
+        "p99_jct_s": 500.0 - seconds,
+        "p999_wait_s": 90.0 + (20.0 if advice == "history" and policy == "qssf" else 0.0),
+    }
+    profiled = {"none": 100, "history": 100 if case else 40, "oracle": 100}.get(advice, 0)
+    figures |= {
+        "profiling": {"jobs": profiled, "ended_there": 5, "gpu_h": profiled / 4, "job_s": profiled * 80.0, "recalled": 100 - profiled, "recalled_wrong": 3},
+        "packing": {"pairs": 7, "avg_speed": 0.9},
+    } if policy == "lucid" else {}  # fmt: skip
+    return Line(line.code, Case("semantic-0.8", policy, advice, **case), figures, line.blocks, line.jct_s)
+
+
+def with_and_without() -> dict[str, Line]:
+    lines = (
+        semantic("fifo", "none", 0), semantic("srtf", "none", 50), semantic("srtf", "history", 59), semantic("srtf", "oracle", 60),
+        semantic("qssf", "none", 30), semantic("qssf", "history", 55), semantic("qssf", "oracle", 70),
+        semantic("sjf", "none", 0), semantic("sjf", "history", -4), semantic("sjf", "oracle", 40),
+        semantic("easy", "none", 0), semantic("easy", "history", 0), semantic("easy", "oracle", 20),
+        semantic("lucid", "none", 35), semantic("lucid", "history", 49), semantic("lucid", "history", 47, profile_again=True), semantic("lucid", "oracle", 55),
+    )  # fmt: skip
+    return {line.case.key: line for line in lines}
+
+
+def test_each_policy_stands_with_and_without_advice_beside_the_papers_ratio_at_its_best_and_worst():
+    own = by_advice(with_and_without(), "semantic-0.8")
+    base = best_without(own)
+    assert base is not None
+    text = advised_table(own, base)
+    assert "1.91x" in text
+    srtf = next(row for row in text.splitlines() if row.startswith("| `srtf`"))
+    assert (
+        "| `srtf` | 51 | 42 | 41 | +9 (9 to 9) | 90 % (90 to 90) | 450 → 441 | 90 → 90 | 1.98x | 2.41x | 2.47x |"
+        in srtf
+    )
+    assert "is 0.96x (`sjf`) to 2.41x (`srtf`), and 1.98x without any (2D-LAS (`srtf` without advice))." in text
+    fifo = next(row for row in text.splitlines() if row.startswith("| `fifo`"))
+    assert fifo.endswith("| 500 | 90 | 1.00x |  |  |")
+    assert advised_table({key: line for key, line in own.items() if key[1] != "history"}, base) == ""
+
+
+def test_where_advice_does_not_help_is_said_from_the_runs():
+    own = by_advice(with_and_without(), "semantic-0.8")
+    base = best_without(own)
+    assert base is not None
+    said = where_not(own, base, "the semantic trace")
+    assert said.startswith("**The semantic trace.** It changes nothing for `easy`: nothing is believed in time.")
+    assert "`sjf` stays behind 2D-LAS (`srtf` without advice) even with true run times" in said
+    assert "It gains nothing beyond chance with `lucid` (-1 (-1 to -1) s; -20 % (-20 to -20) closed)" in said.replace("Over 2D-LAS (`srtf` without advice) it gains", "It gains")  # fmt: skip
+    assert "closes the 90 % that it aims at with `srtf` (+9 (9 to 9) s; 90 % (90 to 90) closed)" in said
+    assert "closes less than the 90 % that it aims at, with `qssf` (+5 (5 to 5) s; 25 % (25 to 25) closed)" in said
+    assert "Worse than the same policy without advice: `sjf` (4 s)." in said
+    assert "The tail is longer with it under `qssf` (p99.9 of the wait)." in said
+    assert where_not({}, base, "nothing") == ""
+
+
+def test_what_history_saves_lucids_profiler_is_told_beside_the_same_advice_without_it():
+    text = profiler_section(with_and_without())
+    assert "At a load of 0.8 that saves 15.0 of 25.0 GPU hours (60 %) and 4,800 job seconds of profiling" in text
+    assert "the average JCT is shorter (+2 (2 to 2) s gained)" in text
+    assert [row.split(" | ")[2] for row in text.splitlines() if row.startswith("| 0.8")] == ["100", "100", "40", "100"]
+    assert profiler_section({}) == ""
+
+
+def test_a_made_traces_run_holds_under_its_own_code_and_what_was_told_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    ledger = Ledger(tmp_path / "runs.jsonl")
+    for code in ("old", "new"):
+        ledger.add(line_of("fifo", "none", BASE, WITNESS, code))
+    old = line_of("fifo", "none", BASE, "semantic-0.8", "old")
+    ledger.add(Line("old", old.case, old.figures | {"told": "a"}, old.blocks, old.jct_s))
+    monkeypatch.setattr(ledger_module, "told_sum", lambda ground: "a" if ground.workloads else "")
+    assert old.case.key in ledger.lines("old")
+    assert old.case.key not in ledger.lines("new")  # the peer week has no workloads to witness it by
+    monkeypatch.setattr(ledger_module, "told_sum", lambda ground: "b" if ground.workloads else "")
+    assert old.case.key not in ledger.lines("old")
+
+
+def test_the_commands_of_the_semantic_trace_name_its_files_and_what_is_told():
+    wanted = {case.key: case for case in cases() if case.ground == "semantic-0.8"}
+    assert {case.label for case in wanted.values()} == {
+        "none", "history", "oracle", "predicted_s (raw)", "history (profiled again)",
+    }  # fmt: skip
+    again = wanted["semantic-0.8/lucid/history/0/again"]
+    assert again.command == (
+        "schedmate simulate results/semantic/jobs.csv --nodes 21 --gpus-per-node 4 --workloads results/semantic/workloads.jsonl "
+        "--policy lucid --advice history --profile-again"
+    )
+    raw = next(case for case in wanted.values() if case.advice.startswith("column:"))
+    assert raw.advice_in(Path("x")).startswith("column:/")
