@@ -103,18 +103,20 @@ def make_embedder(written: str, state_dir: Path) -> Embedder | None:
     """
     if written == "none":
         return None
+    from schedmate.infra.embeddings.mixed import MixedEmbedder  # noqa: PLC0415 - see the module's docstring
+
     kind, _, rest = written.partition(":")
     if kind == "ollama":
         from schedmate.infra.embeddings.ollama import OllamaEmbedder  # noqa: PLC0415 - see the module's docstring
 
         model, _, url = rest.partition("@")
-        return OllamaEmbedder(url, model)
+        return MixedEmbedder(OllamaEmbedder(url, model))
     if kind in {"auto", "local"}:
         from schedmate.infra.embeddings import local  # noqa: PLC0415 - see the module's docstring
 
         directory = Path(rest) if rest else state_dir / local.DIRECTORY
         try:
-            return local.LocalEmbedder(directory)
+            return MixedEmbedder(local.LocalEmbedder(directory))
         except local.LocalModelError as error:
             if kind == "local":
                 raise SettingsError(f"SCHEDMATE_EMBEDDINGS: {error}") from error

@@ -36,8 +36,8 @@ class HashedEmbedder:
         """There is nothing to let go of."""
 
     def vector(self, text: str) -> Vector:
-        """Return the vector of a text."""
-        words = _WORDS.findall(text[:TEXT_CHARACTERS_MAX].lower())
+        """Return the vector of a text, of its last line where it has several."""
+        words = _WORDS.findall(text[:TEXT_CHARACTERS_MAX].rpartition("\n")[2].lower())
         counts: dict[str, int] = {}
         for feature in (*words, *(f"{a} {b}" for a, b in pairwise(words))):
             counts[feature] = counts.get(feature, 0) + 1

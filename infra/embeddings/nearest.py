@@ -20,6 +20,18 @@ class ExactIndex:
         self._count = 0
         self._rows: np.ndarray[Any, np.dtype[np.float32]] = np.zeros((0, 0), dtype=np.float32)
 
+    @property
+    def places_max(self) -> int:
+        """How many of the newest places can be found."""
+        return self._max
+
+    def row(self, place: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Return a copy of the vector at a place that is not forgotten."""
+        if not self._count - self._max <= place < self._count:
+            raise ValueError(f"place {place} is not held")
+        row: np.ndarray[Any, np.dtype[np.float32]] = self._rows[place % self._max].copy()
+        return row
+
     def add(self, place: int, vector: Sequence[float]) -> None:
         """Take in a vector under a number; places come in order, without a gap."""
         if place != self._count:

@@ -25,7 +25,8 @@ class Embedder(Protocol):
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return a vector a text, of unit length (all zeros for a text that says nothing). Equal texts give equal vectors.
 
-        Texts are taken up to `TEXT_CHARACTERS_MAX` characters.
+        A text of two lines says first what it means, as a person would, and then all that it says, in terms. Texts are taken up to
+        `TEXT_CHARACTERS_MAX` characters.
 
         Raises:
             EmbedderUnavailableError: there are no vectors now.

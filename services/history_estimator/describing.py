@@ -1,4 +1,7 @@
-"""A job's workload as a text to embed: fields that the source told, never its comments or names."""
+"""A job's workload as a text to embed: fields that the source told, never its comments or names.
+
+Its first line is what the job is, in words; its second all that is known, in terms (infra/embeddings/port.py).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Final
 
 from schedmate.services.history_estimator.jobs import Value
 
+MEANING: Final = ("task", "model_name", "model_family", "dataset")
 WORDS: Final = (
     "framework",
     "task",
@@ -31,21 +35,27 @@ SIZES: Final = (
 
 
 def described(workload: Mapping[str, Value]) -> str:
-    """Return the text of a workload, empty where nothing is known of it.
+    r"""Return the text of a workload, empty where nothing is known of it.
 
     A number stands as a word for its size, to a factor of 1.3 or so: jobs of about the same size are alike in it.
 
     >>> described({"framework": "pytorch", "epochs": 90})
-    'framework pytorch epochs size17'
+    '\nframework pytorch epochs size17'
+    >>> described({"task": "image_classification", "model_name": "resnet50"})
+    'image classification resnet50\ntask image_classification model_name resnet50'
     """
+    meaning = [
+        _plain(value).replace("_", " ") for name in MEANING if (value := workload.get(name)) not in (None, "", ())
+    ]
     words = [f"{name} {_plain(value)}" for name in WORDS if (value := workload.get(name)) not in (None, "", ())]
     sizes = [f"{name} size{_size(value)}" for name in SIZES if _positive(value := workload.get(name))]
-    return " ".join([*words, *sizes])
+    terms = " ".join([*words, *sizes])
+    return f"{' '.join(meaning)}\n{terms}" if terms else ""
 
 
 def _plain(value: Value) -> str:
     text = " ".join(value) if isinstance(value, tuple) else str(value)
-    return text.lower()[:200]
+    return " ".join(text.lower().split())[:200]
 
 
 def _positive(value: Value) -> bool:

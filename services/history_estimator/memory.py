@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from schedmate.infra.clock import Clock
-from schedmate.infra.embeddings.nearest import ExactIndex
+from schedmate.infra.embeddings.approximate import new_index
 from schedmate.infra.embeddings.port import Embedder
 from schedmate.infra.store.port import Store, StoreError
 from schedmate.services.history_estimator.describing import described
@@ -40,13 +40,13 @@ class Memory:
 
     def __init__(
         self, store: Store, embedder: Embedder | None, rules: Rules, clock: Clock, *, catch_up_s: float = 5.0,
-        probes: Probes | None = None,
+        probes: Probes | None = None, rebuilt_max: int = REBUILT_MAX,
     ) -> None:  # fmt: skip
         self._store, self._clock = store, clock
         self._vectors = Vectors(embedder, clock)
-        self._estimator = Estimator(rules, ExactIndex if embedder is not None else None)
+        self._estimator = Estimator(rules, new_index if embedder is not None else None)
         self._catch_up_s = catch_up_s
-        self._probes = probes
+        self._probes, self._rebuilt_max = probes, rebuilt_max
         self._caught_up_at: float | None = None
         self._newest = ""
         self._told: OrderedDict[str, None] = OrderedDict()
@@ -131,7 +131,7 @@ class Memory:
 
     async def _rebuild(self) -> None:
         """Tell the estimator the newest of the history and what is under way, in the order in which it happened."""
-        ended = await self._page("ended_key", REBUILT_MAX)
+        ended = await self._page("ended_key", self._rebuilt_max)
         under_way = await self._page("open_key", OPEN_MAX)
         jobs = await self._jobs([*under_way, *ended], within_s=REBUILT_WITHIN_S)
         await asyncio.to_thread(self._replay, jobs)

@@ -49,6 +49,12 @@ class HistoryEstimatorSettings(ServiceSettings):
         le=366 * 86_400,
         description="After so long every cluster of like jobs is owed a probe again, whatever the last ones told.",
     )
+    history_rebuilt_max: int = Field(
+        default=20_000,
+        ge=1_000,
+        le=500_000,
+        description="So many of the newest ended jobs are lived through again at a start, vectors included; some 10 s for 20,000.",
+    )
     history_catch_up_s: float = Field(
         default=5.0, ge=0, le=3600, description="How old what other instances have learned may be."
     )

@@ -29,10 +29,17 @@ THRESHOLD_LEAST: Final = 0.5
 NEVER: Final = 2.0
 
 Match = tuple[str, str, str]
+Known = tuple[str, str, float, str | None]
+"""A past job: its id, tenant, logarithm of the run time, and kind."""
 
 
 class VectorIndex(Protocol):
     """Finds the nearest of many vectors. Vectors are of unit length; similarity is their inner product."""
+
+    @property
+    def places_max(self) -> int:
+        """How many of the newest places can be found."""
+        ...
 
     def add(self, place: int, vector: Sequence[float]) -> None:
         """Take in a vector under a number; places come in order, without a gap."""
@@ -59,9 +66,15 @@ class _Cell:
     """The past jobs that match in what must match."""
 
     index: VectorIndex
-    jobs: list[tuple[str, str, float, str | None]] = field(
-        default_factory=list
-    )  # (job, tenant, log of run time, kind) by place
+    jobs: dict[int, Known] = field(default_factory=dict)  # by place
+    count: int = 0
+
+    def add(self, vector: Sequence[float], job: Known) -> None:
+        """Take in a job, and forget the one whose place can be found no more."""
+        self.index.add(self.count, vector)
+        self.jobs[self.count] = job
+        self.jobs.pop(self.count - self.index.places_max, None)
+        self.count += 1
 
 
 class Threshold:
@@ -144,8 +157,7 @@ class SimilarJobs:
         if every is None:
             every = self._all[match] = _Cell(self._new_index())
         for cell in (own, every):
-            cell.index.add(len(cell.jobs), job.vector)
-            cell.jobs.append((job.id, job.tenant, log_s, kind))
+            cell.add(job.vector, (job.id, job.tenant, log_s, kind))
 
 
 def _near(cell: _Cell | None, job: Job) -> list[Neighbour]:

@@ -49,7 +49,8 @@ def build(
     metrics = Metrics()
     embedder = make_embedder(settings.embeddings, settings.state_dir)
     memory = Memory(
-        store, embedder, rules_of(settings), clock, catch_up_s=settings.history_catch_up_s, probes=probes_of(settings, embedder)
+        store, embedder, rules_of(settings), clock, catch_up_s=settings.history_catch_up_s,
+        probes=probes_of(settings, embedder), rebuilt_max=settings.history_rebuilt_max,
     )  # fmt: skip
     runner = GroupRunner(
         bus,

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from schedmate.infra.adapters import make_embedder
-from schedmate.infra.embeddings import local
+from schedmate.infra.embeddings import approximate, local
+from schedmate.infra.embeddings.approximate import LayeredIndex
 from schedmate.infra.embeddings.hashed import HashedEmbedder
+from schedmate.infra.embeddings.mixed import MixedEmbedder
 from schedmate.infra.embeddings.nearest import ExactIndex
 from schedmate.infra.embeddings.ollama import OllamaEmbedder
 from schedmate.infra.embeddings.port import EmbedderUnavailableError
@@ -45,11 +47,11 @@ def tiny(tmp_path: Path, **given) -> local.LocalEmbedder:
     return local.LocalEmbedder(tiny_model(tmp_path / "model"), **given)
 
 
-@pytest.fixture(params=["hashed", "ollama", "local", "local-real"])
+@pytest.fixture(params=["hashed", "ollama", "local", "local-real", "mixed"])
 async def embedder(request: pytest.FixtureRequest, tmp_path: Path):
     makers = {
         "hashed": HashedEmbedder, "ollama": ollama, "local": lambda: tiny(tmp_path),
-        "local-real": lambda: local.LocalEmbedder(real_model()),
+        "local-real": lambda: local.LocalEmbedder(real_model()), "mixed": lambda: MixedEmbedder(ollama()),
     }  # fmt: skip
     made = makers[request.param]()
     yield made
@@ -99,7 +101,7 @@ async def test_the_setting_names_the_embedder(tmp_path: Path):
     assert make_embedder("none", tmp_path) is None
     for written, space in (
         ("hashed", "hashed-1/256"),
-        ("ollama:nomic@http://127.0.0.1:9", "ollama/nomic"),
+        ("ollama:nomic@http://127.0.0.1:9", "ollama/nomic+hashed-1/256/0.35"),
         ("auto", "hashed-1/256"),
     ):
         made = make_embedder(written, tmp_path)
@@ -168,7 +170,7 @@ async def test_hostile_texts_get_a_vector_from_the_local_model(embedder):
     try:
         vectors = await embedder.embed(hostile)
     except EmbedderUnavailableError:
-        assert isinstance(embedder, OllamaEmbedder)  # JSON takes no lone surrogates
+        assert isinstance(embedder, OllamaEmbedder | MixedEmbedder)  # JSON takes no lone surrogates
         return
     assert {len(v) for v in vectors} == {len(v) for v in await embedder.embed(["text"])}
 
@@ -181,6 +183,97 @@ async def test_the_real_model_puts_meanings_near_each_other():
     near, far = (sum(x * y for x, y in zip(cat, other, strict=True)) for other in (kitten, tax))
     assert near > 0.5
     assert far < 0.2
+
+
+def cosine(a, b) -> float:
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+async def test_a_model_tells_meanings_and_hashed_features_tell_sizes():
+    mixed = MixedEmbedder(HashedEmbedder(64))
+    texts = ["a cat\nepochs size9", "a cat\nepochs size20", "a dog\nepochs size9", "\nepochs size9", "a cat\n"]
+    same, other_size, other_word, wordless, termless = await mixed.embed(texts)
+    assert cosine(same, other_word) > 0.6  # the terms' share
+    assert 0.3 < cosine(same, other_size) < cosine(same, other_word)
+    assert cosine(same, wordless) == pytest.approx(sqrt(0.65))
+    assert cosine(same, termless) == pytest.approx(sqrt(0.35))
+    assert len(wordless) == len(same)
+    assert [len(v) for v in await mixed.embed(["\nepochs size9", ""])] == [len(same)] * 2
+    assert await mixed.embed(["\nepochs size9"]) == [wordless]
+
+
+async def test_a_model_that_is_away_is_away_for_both():
+    mixed = MixedEmbedder(ollama(lambda _: httpx.Response(500)))
+    with pytest.raises(EmbedderUnavailableError):
+        await mixed.embed(["a cat\nepochs size9"])
+    await mixed.stop()
+
+
+# --- the nearest ---
+
+
+def drawn(seed: int, count: int, dimensions: int = 32, kinds: int = 60) -> np.ndarray:
+    """Vectors of unit length around so many centres, as those of workloads lie."""
+    draw = np.random.default_rng(seed)
+    centres = draw.normal(size=(kinds, dimensions))
+    vectors = centres[draw.integers(0, kinds, count)] + 0.5 * draw.normal(size=(count, dimensions))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def layered(exact_max: int, older_max: int) -> LayeredIndex:
+    pytest.importorskip("usearch", reason="the extra `vectors` is not installed")
+    return LayeredIndex(exact_max, older_max)
+
+
+def test_beyond_the_exact_ones_at_least_95_of_100_are_found_and_what_is_too_old_is_not(seed: int):
+    vectors = drawn(seed, 4_000)
+    index = layered(500, 2_000)
+    for place, vector in enumerate(vectors):
+        index.add(place, vector.tolist())
+    assert index.places_max == 2_500
+    oldest = len(vectors) - 2_500
+    found = wanted = 0
+    for asked in drawn(seed + 1, 100):
+        near = index.nearest(asked.tolist(), 10)
+        similar = vectors @ asked
+        assert [s for _, s in near] == sorted((s for _, s in near), reverse=True)
+        assert all(s == pytest.approx(similar[place], abs=0.01) for place, s in near)
+        assert min(place for place, _ in near) >= oldest
+        truth = np.argsort(-similar[oldest:])[:10] + oldest
+        found, wanted = found + len(set(truth.tolist()) & {place for place, _ in near}), wanted + 10
+    assert found / wanted >= 0.95
+    assert len(index._older) == 2_000
+
+
+def test_two_layered_indexes_find_the_same(seed: int):
+    vectors = drawn(seed, 1_500)
+    one, other = layered(100, 1_000), layered(100, 1_000)
+    for place, vector in enumerate(vectors):
+        one.add(place, vector.tolist())
+        other.add(place, vector.tolist())
+    asked = vectors[3].tolist()
+    assert one.nearest(asked, 10) == other.nearest(asked, 10)
+
+
+def test_up_to_its_exact_ones_a_layered_index_is_exact_and_needs_no_library(seed: int):
+    index, exact = LayeredIndex(1_000, 10), ExactIndex()
+    for place, vector in enumerate(drawn(seed, 1_000)):
+        index.add(place, vector.tolist())
+        exact.add(place, vector.tolist())
+    assert index.nearest((1.0,) * 32, 10) == exact.nearest((1.0,) * 32, 10)
+    with pytest.raises(ValueError, match="place 5 does not follow"):
+        index.add(5, (1.0,) * 32)
+
+
+def test_without_the_library_the_newest_stay_exact(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(approximate, "find_spec", lambda _: None)
+    index = approximate.new_index()
+    assert isinstance(index, ExactIndex)
+    assert index.places_max == 100_000
+    with pytest.raises(ValueError, match="place 0 is not held"):
+        index.row(0)
+    monkeypatch.setattr(approximate, "find_spec", lambda _: object())
+    assert isinstance(approximate.new_index(), LayeredIndex)
 
 
 def test_the_nearest_are_found_newest_first_among_equals_and_the_oldest_are_forgotten():

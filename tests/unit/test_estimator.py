@@ -8,6 +8,7 @@ from math import exp, inf, log, nan
 import numpy as np
 import pytest
 
+from schedmate.infra.embeddings.nearest import ExactIndex
 from schedmate.schemas.events import EstimateBasis
 from schedmate.services.history_estimator import learned
 from schedmate.services.history_estimator.calibration import Tracker
@@ -17,7 +18,7 @@ from schedmate.services.history_estimator.groups import Group
 from schedmate.services.history_estimator.hazard import Hazard
 from schedmate.services.history_estimator.jobs import RUN_S_MAX, Ended, Job, count_class, plain_name
 from schedmate.services.history_estimator.learned import Sample, beyond, fit
-from schedmate.services.history_estimator.similar import PAIRS_MIN, Threshold
+from schedmate.services.history_estimator.similar import PAIRS_MIN, SimilarJobs, Threshold
 from schedmate.services.history_estimator.trees import Bins, FlatTrees
 
 DAY = 86_400.0
@@ -25,6 +26,8 @@ DAY = 86_400.0
 
 class Exact:
     """The simplest index: all inner products."""
+
+    places_max = 1_000_000
 
     def __init__(self):
         self.vectors = []
@@ -485,3 +488,13 @@ def test_a_hazard_is_early_ends_by_time_at_risk():
     assert hazard.risk(4_000.0) == pytest.approx(hazard.risk(60.0), abs=0.01)  # and none after it
     assert hazard.risk(4_000.0, since_s=100.0) < 0.01
     assert hazard.risk(0.0) == 0.0
+
+
+def test_a_cell_forgets_the_jobs_whose_places_can_be_found_no_more():
+    similar = SimilarJobs(lambda: ExactIndex(10))
+    for n in range(25):
+        similar.learn(Job(f"j{n}", 0.0, vector=(1.0, 0.0)), 1.0)
+    found = similar.find(Job("asked", 0.0, vector=(1.0, 0.0)), across_tenants=False)
+    assert [n.job for n in found] == [f"j{n}" for n in range(24, 14, -1)]
+    (cell,) = similar._all.values()
+    assert len(cell.jobs) == 10
