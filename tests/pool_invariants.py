@@ -111,6 +111,9 @@ def _pairs(state: PoolState) -> set[str]:
             continue
         other = state.jobs[job.beside]
         assert other.beside == job.id
+        assert job.neighbours
+        first = min((job, other), key=lambda one: one.place)
+        assert (first.sole, first.alone) == (False, False), "its worker lets nobody onto its GPUs"
         assert other.state in HOLDS_GPUS
         assert [(m.node, m.gpus) for m in job.members] == [(m.node, m.gpus) for m in other.members]
         if job.place > other.place:

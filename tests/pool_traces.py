@@ -53,7 +53,7 @@ class Trace:
         draws = (
             self._arrived, self._arrived, self._report, self._report, self._started, self._started, self._started, self._exited,
             self._exited, self._refused, self._silent, self._command, self._cancel, self._estimate, self._progress,
-            self._diagnosis, self._diagnosis, self._config, self._tick, self._tick, self._reservation,
+            self._diagnosis, self._diagnosis, self._profile, self._profile, self._config, self._tick, self._tick, self._reservation,
         )  # fmt: skip
         return self.rng.choice(draws)(state)
 
@@ -72,6 +72,7 @@ class Trace:
             retries=rng.choice((0, 1, 3)),
             submitted_at=START + rng.randint(0, 100),
             resumable=rng.random() < 0.5,
+            gpu_milli=rng.choice((1000, 1000, 1000, 300, 500, 700)),
         )
 
     def _report(self, state: PoolState) -> i.Input:
@@ -199,6 +200,11 @@ class Trace:
             self._some_job(state), rng.randint(1, 4), p50, p50, p50, "learned", rng.choice((None, True, False))
         )
 
+    def _profile(self, state: PoolState) -> i.Input:
+        rng = self.rng
+        used = rng.choice((0.1, 0.1, 0.1, 0.5, 0.9, 1.5))
+        return i.ProfileArrived(self._some_job(state), used, used / 4, rng.choice((1000, 4000, 20_000)))
+
     def _progress(self, state: PoolState) -> i.Input:
         job = self._some_job(state)
         attempt = state.jobs[job].attempt if job in state.jobs else 1
@@ -209,7 +215,7 @@ class Trace:
         job = self._some_job(state)
         attempt = state.jobs[job].attempt if job in state.jobs else 1
         return i.DiagnosisArrived(
-            job, max(1, attempt - rng.choice((0, 0, 0, 1))), "X", rng.choice(("user_code", "infra_hardware", None)),
+            job, max(1, attempt - rng.choice((0, 0, 0, 1))), rng.choice(("X", "GPU_OOM")), rng.choice(("user_code", "infra_hardware", None)),
             rng.choice(ACTIONS), rng.choice((None, *NODES, "nowhere")), rng.random() < 0.5, rng.choice((None, "ckpt")), None,
             rng.random() < 0.1, rng.choice((0.2, 0.9)),
         )  # fmt: skip
@@ -219,7 +225,7 @@ class Trace:
         if rng.random() < 0.1:
             return i.ConfigChanged({"policy": rng.choice(("nonsense", 7, "fifo")), "stop_timeout_s": "soon"})
         config = PoolConfig(
-            policy=rng.choice(sorted(policies())),
+            policy=rng.choice((*sorted(policies()), "lucid", "lucid", "lucid")),
             start_timeout_s=rng.choice((20.0, 120.0)),
             stop_timeout_s=rng.choice((10.0, 60.0)),
             lease_expires=rng.random() < 0.8,
@@ -235,6 +241,8 @@ class Trace:
             preemption=rng.random() < 0.6,
             preemption_min_run_s=rng.choice((0.0, 60.0)),
             strikes_max=rng.choice((1, 3)),
+            gpu_sharing=rng.random() < 0.6,
+            profiler_nodes=rng.choice((None, None, 1)),
             early_max=rng.choice((2, 10_000)),
             decisions_max=rng.choice((1, 4, 2_000)),
         )

@@ -47,6 +47,19 @@ def test_a_job_file_of_wrong_types_names_the_field(tmp_path, capsys, monkeypatch
     assert names in refused(capsys, monkeypatch, "submit", "-f", str(file), "--env", "A=1")
 
 
+def test_a_part_of_several_gpus_is_refused_before_anything_is_sent(tmp_path, capsys, monkeypatch):
+    told = refused(capsys, monkeypatch, "submit", "--gpu-milli", "500", "--gpus", "2", "--", "true")
+    assert "gpu_milli is a part of one GPU" in told
+    file = tmp_path / "job.yaml"
+    file.write_text("name: j\ngpu_milli: 1500\ncommand: [sh]\n")
+    assert "gpu_milli" in refused(capsys, monkeypatch, "submit", "-f", str(file))
+
+
+def test_a_part_of_a_gpu_is_said_by_a_flag(tmp_path):
+    given, _ = job_commands._request(None, {"gpus": 1, "gpu_milli": 250}, ["true"], None, [], None)
+    assert given["gpu_milli"] == 250
+
+
 def test_a_command_beside_a_script_is_refused(tmp_path, capsys, monkeypatch):
     script = tmp_path / "train.sh"
     script.write_text("echo")

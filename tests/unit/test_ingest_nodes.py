@@ -50,6 +50,17 @@ def shown(*envelopes: Envelope[e.Event], now: float = START) -> Any:
     return presentation.node_view(folded(*envelopes), now, {JOB_ID: True})
 
 
+def test_a_gpu_that_two_runs_share_shows_both_the_first_one_first_and_is_busy_once() -> None:
+    other = "22222222-2222-5222-8222-222222222222"
+    second = run(other).model_copy(update={"seq": 2, "gpus": (0,)})
+    view = folded(reported(runs=(second, run())))
+    both = presentation.node_view(view, START, {JOB_ID: True, other: True})
+    assert [(gpu.job_id, gpu.jobs) for gpu in both.gpus[:2]] == [(JOB_ID, [JOB_ID, other]), (JOB_ID, [JOB_ID])]
+    assert (both.gpus_busy, both.runs) == (2, 2)
+    theirs = presentation.node_view(view, START, {other: True})
+    assert [(gpu.job_id, gpu.jobs, gpu.busy) for gpu in theirs.gpus[:2]] == [(None, [other], True), (None, [], True)]
+
+
 @pytest.mark.parametrize(
     ("events", "now", "state"),
     [

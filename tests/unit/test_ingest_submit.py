@@ -37,6 +37,35 @@ async def test_a_submitted_job_is_on_the_bus_and_can_be_looked_at_at_once(tmp_pa
         assert [job["job_id"] for job in listed["jobs"]] == [view["job_id"]]
 
 
+async def test_a_part_of_a_gpu_is_asked_for_in_thousandths_and_a_job_without_says_nothing_of_it(tmp_path: Path) -> None:
+    async with ingesting(tmp_path) as under_test:
+        half = (await under_test.http.post("/v1/jobs", json={**JOB, "gpus": 1, "gpu_milli": 500})).json()
+        whole = (await under_test.http.post("/v1/jobs", json={**JOB, "gpus": 1})).json()
+        assert (half["gpu_milli"], whole["gpu_milli"]) == (500, 1000)
+        specs = [envelope.event.spec for envelope in under_test.published("schedmate.jobs")]  # type: ignore[attr-defined]
+        assert [spec.gpu_milli for spec in specs] == [500, 1000]
+        assert "gpu_milli" not in specs[1].model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"gpus": 2, "gpu_milli": 500}, "gpu_milli is a part of one GPU: it goes with gpus=1 and nodes=1"),
+        ({"gpus": 1, "nodes": 2, "gpu_milli": 500}, "gpu_milli is a part of one GPU: it goes with gpus=1 and nodes=1"),
+        ({"gpus": 1, "gpu_milli": 0}, "gpu_milli"),
+        ({"gpus": 1, "gpu_milli": 1001}, "gpu_milli"),
+    ],
+)
+async def test_an_impossible_part_of_a_gpu_is_refused_with_what_is_possible(
+    tmp_path: Path, asked: dict[str, int], told: str
+) -> None:
+    async with ingesting(tmp_path) as under_test:
+        answer = await under_test.http.post("/v1/jobs", json={**JOB, **asked})
+        assert answer.status_code == 422
+        assert told in answer.text
+        assert under_test.published("schedmate.jobs") == []
+
+
 async def test_the_http_span_is_the_root_of_the_jobs_trace(tmp_path: Path) -> None:
     async with ingesting(tmp_path) as under_test:
         answer = await under_test.http.post("/v1/jobs", json=JOB)

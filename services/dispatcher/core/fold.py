@@ -285,10 +285,12 @@ def _pin(state: PoolState, value: JobPinned) -> None:
 
 
 def _profile(state: PoolState, value: ProfileArrived) -> None:
+    if not (0 <= value.utilisation <= 1 and 0 <= value.memory_utilisation <= 1 and value.memory_mib >= 0):
+        raise FoldError(
+            f"the profile of job {value.job} makes no sense"
+        )  # before it is held: the job must not fail by it
     if _held_early(state, value.job, value):
         return
-    if not (0 <= value.utilisation <= 1 and 0 <= value.memory_utilisation <= 1 and value.memory_mib >= 0):
-        raise FoldError(f"the profile of job {value.job} makes no sense")
     job = state.jobs.get(value.job)
     profile = (value.utilisation, value.memory_utilisation, value.memory_mib)
     if job is None or job.profile == profile:
