@@ -12,7 +12,7 @@ from benchmarks.semantic_trace.knowledge import Job as TraceJob
 from schedmate.infra.embeddings.hashed import HashedEmbedder
 from schedmate.infra.embeddings.nearest import ExactIndex
 from schedmate.services.history_estimator.describing import described
-from schedmate.services.history_estimator.estimator import Estimator
+from schedmate.services.history_estimator.estimator import Estimator, Rules
 from schedmate.services.history_estimator.jobs import Ended, Job, Outcome
 
 OUTCOMES: dict[str, Outcome] = {"completed": "succeeded", "cancelled": "cancelled", "failed": "failed"}
@@ -30,11 +30,11 @@ class Answer:
     whole: bool
 
 
-def answers(jobs: list[TraceJob], fields: dict[str, dict[str, Any]], source: dict[str, dict[str, Any]], left_out: str = "") -> list[Answer]:  # fmt: skip
+def answers(jobs: list[TraceJob], fields: dict[str, dict[str, Any]], source: dict[str, dict[str, Any]], left_out: str = "", *, learn: bool = True) -> list[Answer]:  # fmt: skip
     """Return the answer to each job, in their order. Nothing is told of the jobs of an application that is left out; they are asked about all the same."""
     embedder = HashedEmbedder()
     asked = [_job(job, fields[job.bundle], source[job.bundle], embedder) for job in jobs]
-    estimator = Estimator(new_index=ExactIndex)
+    estimator = Estimator(Rules(learn=learn), ExactIndex)
     told = [n for n, job in enumerate(jobs) if job.truth["application"] != left_out]
     ends = sorted((jobs[n].submit_s + jobs[n].duration_s, n) for n in told)
     out, at = [], 0

@@ -155,16 +155,16 @@ class Ladder:
         return out
 
     def spans(
-        self, exclude: np.ndarray | None = None, only: np.ndarray | None = None
+        self, exclude: np.ndarray | None = None, only: np.ndarray | None = None, every: int = 1
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield for each moment which jobs are known by then, and which are submitted before the next."""
-        for span, moment in enumerate(self.moments, start=1):
-            known = self.ends <= moment
+        """Yield for each moment (or every so many) which jobs are known by then, and which are submitted before the next."""
+        for span in range(1, len(self.moments) + 1, every):
+            known = self.ends <= self.moments[span - 1]
             if exclude is not None:
                 known &= ~exclude
             if only is not None:
                 known &= only
-            now = self.span == span
+            now = (self.span >= span) & (self.span < span + every)
             if known.sum() >= KNOWN_MIN and now.any():
                 yield known, now
 
