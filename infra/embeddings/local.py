@@ -72,12 +72,12 @@ class LocalEmbedder:
         """
         out: list[Vector] = []
         for first in range(0, len(texts), BATCH):
-            work = asyncio.get_running_loop().run_in_executor(
-                self._thread, self._some, list(texts[first : first + BATCH])
-            )
+            some = list(texts[first : first + BATCH])
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    out += await work
+                    out += await asyncio.get_running_loop().run_in_executor(self._thread, self._some, some)
+            except RuntimeError as error:  # the thread is gone
+                raise EmbedderUnavailableError("the local model was stopped") from error
             except TimeoutError as error:
                 raise EmbedderUnavailableError(f"the local model took more than {self._timeout_s:g} s") from error
         return out

@@ -163,6 +163,8 @@ async def test_a_model_that_cannot_be_loaded_or_takes_too_long_is_unavailable(
     waits.set()
     await slow.stop()
     await made.stop()
+    with pytest.raises(EmbedderUnavailableError, match="was stopped"):
+        await made.embed(["text"])
 
 
 async def test_hostile_texts_get_a_vector_from_the_local_model(embedder):
