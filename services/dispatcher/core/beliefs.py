@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from schedmate.services.dispatcher.core.advice import said_s
+from schedmate.schemas.events import EstimateBasis
+from schedmate.services.dispatcher.core.advice import has_run_s, said_s
 from schedmate.services.dispatcher.core.config import UNSCORED
+from schedmate.services.dispatcher.core.hearing import settle
 from schedmate.services.dispatcher.core.job import RUNS, Job, began_at, ran_s
-from schedmate.services.dispatcher.core.trust import Trust
+from schedmate.services.dispatcher.core.trust import RUN_MIN_S, Trust
 
 if TYPE_CHECKING:
     from schedmate.services.dispatcher.core.state import PoolState
 
+PROGRESS: Final = EstimateBasis.PROGRESS.value
+
 
 def heed(state: PoolState, job: Job) -> None:
-    """The job's source has spoken: its word counts for or against it, unless the job has started before."""
-    if state.config.advice not in UNSCORED and job.attempt == 0:
-        said = job.advised if job.advised is not None else (job.p10_s, job.p50_s, job.p90_s, job.basis)
+    """The job's source has spoken: its word counts for or against it, unless the job has started before.
+
+    Of its own progress only a job that runs can speak: there the first word counts, and from then on (core/trust.py).
+    """
+    said = job.advised if job.advised is not None else (job.p10_s, job.p50_s, job.p90_s, job.basis)
+    if state.config.advice in UNSCORED:
+        return
+    if said[3] == PROGRESS:
+        _heed_progress(state, job, said[1])
+    elif job.attempt == 0:
         state.trust.setdefault(said[3] or "", Trust()).said(job.id, said_s(said, state), said[0], said[2])
+
+
+def _heed_progress(state: PoolState, job: Job, whole_s: float | None) -> None:
+    if job.read_s is not None or job.state not in RUNS or whole_s is None:
+        return
+    job.read_s = has_run_s(job, state)
+    state.trust.setdefault(PROGRESS, Trust()).said(job.id, max(whole_s - job.read_s, RUN_MIN_S))
+    watch(state, job)
+
+
+def _unjudged_s(job: Job, basis: str) -> float:
+    """Return how much of the job's run had passed before the word that is judged."""
+    return (job.read_s or 0.0) if basis == PROGRESS else 0.0
 
 
 def hear_anew(state: PoolState) -> None:
@@ -35,6 +59,7 @@ def watch(state: PoolState, job: Job) -> None:
     for basis, known in state.trust.items():
         runs_s = known.outlasts(job.id)
         if runs_s is not None:
+            runs_s += _unjudged_s(job, basis)
             heappush(state.trust_due, (began_at(job) + runs_s - job.served_s, job.order, job.id, basis))
 
 
@@ -43,9 +68,9 @@ def learn(state: PoolState, job: Job, *, whole: bool) -> None:
     before = {basis: known.weight for basis, known in state.trust.items()}
     _settle(state)
     run_s = ran_s(job) if whole else job.served_s
-    for known in state.trust.values():
+    for basis, known in state.trust.items():
         partner = state.jobs.get(known.partner(job.id))
-        known.ended(job.id, run_s, whole=whole)
+        known.ended(job.id, max(run_s - _unjudged_s(job, basis), 0.0), whole=whole)
         if partner is not None and partner.state in RUNS:
             watch(state, partner)
     for basis, known in state.trust.items():
@@ -61,7 +86,7 @@ def _settle(state: PoolState) -> None:
         runs_s = known.outlasts(job_id)
         if job is None or runs_s is None or job.state not in RUNS:
             continue
-        holds = began_at(job) + runs_s - job.served_s
+        holds = began_at(job) + runs_s + _unjudged_s(job, basis) - job.served_s
         if holds > due:  # it was stopped meanwhile, or its processes came up later
             heappush(state.trust_due, (holds, order, job_id, basis))
         else:
@@ -79,7 +104,9 @@ def trust_is(state: PoolState, basis: str, weight: float) -> None:
 def _weight_moved(state: PoolState, basis: str) -> None:
     """Whoever the weight moves stands elsewhere from now on."""
     state.trust_moved[basis] = state.trust[basis].weight
-    if state.policy.uses_estimates:
-        for other in state.jobs.values():
-            if other.p50_s is not None and other.basis == basis:
-                state.place_anew(other)
+    for other in state.jobs.values():
+        moves = other.p50_s is not None and other.basis == basis
+        if other.spare is not None and (moves or other.spare[3] == basis):
+            moves = settle(state, other) or moves
+        if moves and state.policy.uses_estimates:
+            state.place_anew(other)

@@ -15,6 +15,7 @@ from schedmate.services.dispatcher.core.ageing import Ageing
 from schedmate.services.dispatcher.core.beliefs import hear_anew, heed
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.endings import end_member, suspect
+from schedmate.services.dispatcher.core.hearing import hear, settle
 from schedmate.services.dispatcher.core.inputs import (
     CancelRequested,
     ConfigChanged,
@@ -244,11 +245,12 @@ def _estimate(state: PoolState, value: EstimateArrived) -> None:
     if job.advised is not None:
         job.advised = (p10_s, p50_s, p90_s, value.basis)
     else:
-        job.p10_s, job.p50_s, job.p90_s, job.basis = p10_s, p50_s, p90_s, value.basis
+        hear(state, job, (p10_s, p50_s, p90_s, value.basis))
     if value.worth_probing is not None:
         job.worth_probing = value.worth_probing
     if value.p50_s is not None:
         heed(state, job)
+    settle(state, job)
     if value.sharing_class is not None and job.profile is None and job.attempt == 0 and state.acts_on_advice:
         job.profile = recalled(value.gpu_utilisation, value.gpu_memory_mib, value.sharing_class)
     if (state.policy.uses_estimates or state.reservations) and job.state is not JobState.SUBMITTED:

@@ -109,6 +109,10 @@ class Job:
     profile: tuple[float, float, int] | None = None  # how it uses a GPU (core/sharing.py)
     beside: str | None = None  # the job that holds the same GPUs
     profiling: bool = False  # it holds GPUs of the profiler
+    spare: tuple[float | None, float | None, float | None, str | None, bool] | None = (
+        None  # core/hearing.py: what is said on another basis; newer?
+    )
+    read_s: float | None = None  # how long it had run when its own progress was heard of first
     worth_probing: bool | None = None  # advice: is the profiler's time well spent on it? (core/profiling.py)
     sole: bool = False  # it was placed while the pool packed nobody: no worker lets another one onto its GPUs
     alone: bool = False  # it ran out of GPU memory beside others: it has its GPUs alone from then on
@@ -184,6 +188,8 @@ def job_from_json(value: dict[str, Any]) -> Job:
     given["place"] = tuple(given["place"])
     profile = given.get("profile")
     given["profile"] = tuple(profile) if profile is not None else None
+    spare = given.get("spare")
+    given["spare"] = tuple(spare) if spare is not None else None
     advised = given.get("advised")
     given["advised"] = tuple(advised) if advised is not None else None
     given["avoid"], given["suspects"] = tuple(given["avoid"]), tuple(given["suspects"])

@@ -25,6 +25,10 @@ times the ratio of the spreads). An estimate that is the truth times noise of si
 itself, such as a median of many, counts whole. w goes in the steps of `STEPS`, up when the next one is reached but for a tenth, down when it
 is missed by a fifth. For any other source w is 0. When skill falls below `SKILL_MIN` a source is believed no more, and must show it all again.
 
+**What a job's own progress says** is said while it runs, when it is known already how long it has: so of two jobs the times that are left are
+compared, what was said of each at its first reading with what it ran from then on, by the same pairs. Of a source that knows nothing each
+verdict is a fair coin again: which of the two runs longer from its reading on does not depend on what was said. Its intervals are not counted.
+
 **Its intervals.** Where a source says p10 and p90 before a job starts, the share of whole runs that lie between them is counted over the last
 `COVERAGE_JOBS` (80 of 100 should). When it falls below `COVERAGE_MIN`, what is said is broken, whatever order it puts jobs in: the source is
 believed no more, and not again before the share is back.
