@@ -94,6 +94,11 @@ def test_a_job_that_failed_fast_beside_another_says_nothing_of_its_node():
     p.step(i.Tick(), after=60.0)
     p.exit("a", 0)
     assert p.state.nodes["n1"].cordoned is None
+    p = cluster(1, 1, gpu_sharing=True, policy="fifo-skip")
+    p.running("c", gpu_milli=500)
+    p.step(arrived("d", gpu_milli=500))
+    p.exit("d", None, cause="launch_failed", after=0.5)
+    assert p.state.jobs["d"].suspects == ("n1",), "a program that could not be launched is no neighbour's doing"
     alone = cluster(1, 1, gpu_sharing=True, policy="fifo-skip", strikes_max=1)
     alone.running("a", gpu_milli=500)
     alone.exit("a", 1, after=0.5)

@@ -45,18 +45,17 @@ def _judge_node(state: PoolState, job: Job, member: Member) -> None:
                 if name != node.name:
                     _strike(state, state.nodes[name], job.id)
             job.suspects = ()
-    elif member.cause in ("exited", "launch_failed"):
-        suspect(state, job, node)
+    elif member.cause == "launch_failed" or (member.cause == "exited" and not job.neighbours):
+        suspect(
+            state, job, node
+        )  # one that ran beside others may have failed by what they took of the GPU (docs/adr/0018)
 
 
 def suspect(state: PoolState, job: Job, node: Node) -> None:
     """The job failed on the node before it did anything. Whose fault it was shows when it does well elsewhere, or never.
 
-    Jobs that have done well elsewhere for long enough by now confirm what they suspect: nobody waits for their end. One that had
-    neighbours on its GPUs suspects no node: it may have failed by what they took of the GPU (docs/adr/0018).
+    Jobs that have done well elsewhere for long enough by now confirm what they suspect: nobody waits for their end.
     """
-    if job.neighbours:
-        return
     if node.name not in job.suspects:
         job.suspects = (*job.suspects, node.name)[-SUSPECTS_MAX:]
     state.suspecting[job.id] = None
