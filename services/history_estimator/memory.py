@@ -91,14 +91,15 @@ class Memory:
     async def worth_probing(self, record: JobRecord, estimate: Estimate, at: float) -> bool | None:
         """Tell whether measuring a job would sharpen the estimates of its kind; None: nothing is said (yet).
 
-        A narrow interval is told at once. Else it is decided once, when the job's source has been read and before it runs.
+        Whose interval is narrow and whose use of a GPU is known needs no measuring, and that is told at once; where only the time is known, nothing
+        is said: a profiler would still see the use. Else it is decided once, when the job's source has been read and before it runs.
         """
         if self._probes is None:
             return None
         if record.probe is not None:
             return record.probe.worth
         if width(estimate) <= WIDTH_KNOWN:
-            return False
+            return False if estimate.sharing_class is not None else None
         job = record.job(await self._vector(record))
         if job is None or record.content_hash is None or record.attempts or record.outcome is not None:
             return None

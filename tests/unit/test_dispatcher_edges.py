@@ -93,6 +93,17 @@ def test_a_submitted_job_is_told_in_the_units_of_the_core() -> None:
     assert value.trace is not None
 
 
+@pytest.mark.parametrize("word", [None, True, False])
+def test_an_estimate_tells_the_core_whether_a_job_is_worth_probing_where_it_says_so(word: bool | None) -> None:
+    event = e.RunTimeEstimated(
+        job_id="j", pool="default", revision=1, basis=e.EstimateBasis.LEARNED, worth_probing=word
+    )
+    value = told_to_core(event)
+    assert isinstance(value, i.EstimateArrived)
+    assert value.worth_probing is word
+    assert ("worth_probing" in event.model_dump()) is (word is not None)
+
+
 def test_a_gpu_that_is_ill_held_or_used_from_outside_is_not_usable() -> None:
     states: list[dict[str, Any]] = [{}, {"healthy": False}, {"busy_external": True}, {"held": True}]
     runs = tuple(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 
 import pytest
@@ -18,6 +19,7 @@ from schedmate.services.history_estimator.handlers import Estimator
 from schedmate.services.history_estimator.jobs import Job
 from schedmate.services.history_estimator.memory import Memory
 from schedmate.services.history_estimator.probing import WIDTH_KNOWN, WIDTH_UNKNOWN, Clusters, Probes, width
+from schedmate.services.history_estimator.record import JobRecord
 from schedmate.services.history_estimator.settings import HistoryEstimatorSettings
 from schedmate.services.history_estimator.wiring import probes_of, rules_of
 from tests.advice import START, envelope, memory_store
@@ -166,7 +168,10 @@ async def test_a_job_that_is_known_well_is_told_so_at_once_and_one_that_runs_is_
     for n in range(4):
         await service.tell(*life(Told(f"first{n}"), 600 + n))
     (said,) = await service.tell(Told("again").submitted())
-    assert (said.basis, said.worth_probing) == (EstimateBasis.EXACT_PRIOR, False)
+    assert (said.basis, said.worth_probing) == (EstimateBasis.EXACT_PRIOR, None)  # its use of a GPU is not known
+    again = JobRecord(job_id="again", pool="default")
+    known = replace(wide(600.0, 601.0), sharing_class="tiny")
+    assert await service.memory.worth_probing(again, known, START) is False
     running = Told("running", fields={"name": "other", "user": "bob"})
     told = await service.tell(running.submitted(), running.started(), analyzed(running))
     assert [s.worth_probing for s in told] == [None]
