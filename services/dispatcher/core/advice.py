@@ -86,8 +86,7 @@ def ordered_s(job: Job, state: PoolState) -> float:
 
 def acts_on_quantiles(state: PoolState) -> bool:
     """Are jobs ordered by the quantiles of what is said, where it has them?"""
-    config = state.config
-    return config.advice_rule == "quantiles" and config.advice != "raw" and not state.policy.backfills
+    return state.by_quantiles
 
 
 def believed(job: Job, state: PoolState) -> bool:
@@ -146,7 +145,7 @@ def lasts_s(job: Job, state: PoolState) -> float:
 
 def _quantiles(job: Job, state: PoolState) -> tuple[float, float, float] | None:
     """Return the three quantiles where a job is ordered by them."""
-    if not acts_on_quantiles(state) or job.p10_s is None or job.p50_s is None or job.p90_s is None:
+    if not state.by_quantiles or job.p10_s is None or job.p50_s is None or job.p90_s is None:
         return None
     return job.p10_s, job.p50_s, job.p90_s
 

@@ -25,7 +25,7 @@ from schedmate.services.dispatcher.core.lifecycle import Emit
 from schedmate.services.dispatcher.core.queue import Key, Kind
 from schedmate.services.dispatcher.core.ranking import rank_outlasted
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
-from schedmate.services.dispatcher.core.state import Job, PoolState
+from schedmate.services.dispatcher.core.state import Job, Member, PoolState
 
 Place = Callable[[PoolState, Job, list[Group], int, Emit], None]
 
@@ -52,24 +52,32 @@ def reserve(state: PoolState, job: Job) -> Reservation:
     for name, count in free.items():
         if count >= need:
             roomy.setdefault(kinds[name], set()).add(name)
+    jobs, now_s, first = state.jobs, state.at, True
     for key, job_id in state.holders:
-        ends = max(float(key[0]), state.at)
+        ends = max(float(key[0]), now_s)
         if ends == inf:
             break
-        holder = state.jobs[job_id]
+        holder = jobs[job_id]
         if not holder.holds_alone:
             continue  # its GPU is free only when the others on it have ended too
-        for member in holder.members:
-            name = member.node
-            if name in free:
-                free[name] += len(member.gpus)
-                if free[name] >= need:
-                    roomy.setdefault(kinds[name], set()).add(name)
+        grown = [name for member in holder.members if (name := member.node) in free and _gives(free, member, need)]
+        for name in grown:
+            roomy.setdefault(kinds[name], set()).add(name)
+        if not (grown or first):
+            continue  # where it was not enough, it is not now
+        first = False
         together = next((t for n in roomy.values() if (t := _together(state, job, n, members)) is not None), None)
         if together is not None:
             chosen = sorted(together, key=lambda name: (free[name], state.nodes[name].order))[:members]
             return Reservation(ends, frozenset(chosen), sum(now[name] for name in chosen))
     return Reservation(inf, frozenset(free), sum(now.values()))
+
+
+def _gives(free: dict[str, int], member: Member, need: int) -> bool:
+    """Give a member's GPUs back to its node; tell whether the node has so many only now."""
+    had = free[member.node]
+    free[member.node] = has = had + len(member.gpus)
+    return had < need <= has
 
 
 def _free_for(state: PoolState, job: Job) -> tuple[dict[str, int], dict[str, object]]:

@@ -107,23 +107,25 @@ def _victims(state: PoolState, job: Job, room: _Room) -> list[Job]:
     """Return the jobs at the margin that let the job fit, none that need not go; nobody where it would not fit."""
     victims: list[Job] = []
     borrowers = given_way_by(state)
-    gives_way, jobs, since_max = state.policy.gives_way, state.jobs, state.at - state.config.preemption_min_run_s
+    gives_way, jobs = state.policy.giving_way(job, state), state.jobs
+    since_max = state.at - state.config.preemption_min_run_s
+    bounds_wait, priority, give, enough = state.bounds_wait, job.priority, room.give, room.enough
     for key, job_id in reversed(state.holders):
-        if not gives_way(key, job, state):
+        if not gives_way(key):
             return []
         victim = jobs[job_id]
         if (
             not (victim.resumable and victim.holds_alone)
-            or victim.priority > job.priority
+            or victim.priority > priority
             or victim.since > since_max
             or (borrowers is not None and spared(job, victim, borrowers))
-            or (state.bounds_wait and state.waited_enough(victim))
+            or (bounds_wait and state.waited_enough(victim))
             or victim.pin == PINNED_FIRST
         ):
             continue
-        room.give(victim)
+        give(victim)
         victims.append(victim)
-        if room.enough():
+        if enough():
             break
     else:
         return []

@@ -66,8 +66,8 @@ class Policy(Protocol):
         """Tell whether a holder has outlasted what its rank rests on, and is to be ranked anew; they stand first."""
         ...
 
-    def gives_way(self, held_key: Key, job: Job, state: PoolState) -> bool:
-        """Tell whether a holder of this rank gives way to the waiting job now; who does, does so with every higher rank."""
+    def giving_way(self, job: Job, state: PoolState) -> Callable[[Key], bool]:
+        """Return what tells of a holder's rank whether it gives way to the waiting job now; who does, does so with every higher rank."""
         ...
 
 

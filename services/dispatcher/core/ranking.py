@@ -169,4 +169,4 @@ def rank_outlasted(state: PoolState) -> None:
 
 def nothing_gives_way(state: PoolState, job: Job) -> bool:
     """Tell whether not even the last of the holders gives way to the job."""
-    return not state.holders or not state.policy.gives_way(state.holders[-1][0], job, state)
+    return not state.holders or not state.policy.giving_way(job, state)(state.holders[-1][0])

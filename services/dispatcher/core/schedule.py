@@ -155,7 +155,7 @@ def _place(state: PoolState, job: Job, groups: list[Group], passed_over: int, em
 
 def _join(state: PoolState, job: Job, packing: str, passed_over: int, emit: Emit) -> bool:
     """Put the job beside another one, where there is one that it goes with (core/sharing.py)."""
-    if at_limit(state, job):
+    if state.limits_tenants and at_limit(state, job):
         return False
     host = host_for(state, job, avoided, packing)
     if host is None:

@@ -164,7 +164,13 @@ def parted(state: PoolState, job: Job) -> tuple[Job, str] | None:
 
 def host_for(state: PoolState, job: Job, avoided: Avoided, packing: str) -> Job | None:
     """Return the job whose GPUs a waiting one may share now, when so eagerly is packed."""
-    if job.nodes == 0 or job.alone or state.milli_of(job) != WHOLE_MILLI or is_profiled(state, job):
+    if (
+        job.profile is None
+        or job.nodes == 0
+        or job.alone
+        or state.milli_of(job) != WHOLE_MILLI
+        or is_profiled(state, job)
+    ):
         return None
     return state.hosts.best_for(state, job, avoided, min(CAPACITY[packing], state.config.sharing_score_max))
 
@@ -217,13 +223,14 @@ class Hosts:
 
     def best_for(self, state: PoolState, job: Job, avoided: Avoided, score_max: int) -> Job | None:
         """Return the job to join: the least class first, then the one expected to need most GPU time, then the first."""
-        profile, kind = profile_of(job), job.queue_kind
-        if profile is None or kind is None:
+        kind = job.queue_kind
+        if job.profile is None or kind is None:
             return None
         nodes_as_of = state.capacity.topology_epoch + state.profiler.changes
         looked = (self._added.get(job.gpus, 0), nodes_as_of, score_max, job.queue_key)
         if self._in_vain.get(kind) == looked and not state.reservations:
             return None
+        profile = Profile(*job.profile)
         avoid = avoided(state, job)
         best: tuple[int, float, int, str] | None = None
         time_s = gpu_time_s(job, state)

@@ -127,6 +127,8 @@ class PoolState:
         self.wait_max_s = min(config.advice_wait_max_s if by_advice else inf, config.wait_max_s or inf)
         """How long a job may wait because of advice, or for others that the policy puts first; whoever has waited so long goes first."""
         self.bounds_wait = self.wait_max_s < inf
+        self.by_quantiles = config.advice_rule == "quantiles" and config.advice != "raw" and not policy.backfills
+        """Are jobs ordered by the quantiles of what is said, where it has them?"""
         self.held_by: tuple[Key, str] | None = None
         """Who held the others back in the last pass, and waits for nothing but GPUs."""
         self.packs_now = policy.packs and config.gpu_sharing

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from schedmate.services.dispatcher.core.placement import BestFit, Placer
 from schedmate.services.dispatcher.core.queue import Key
 from schedmate.services.dispatcher.core.shares import BestFitShare, SharePlacer
@@ -48,9 +50,13 @@ class Fifo:
         """Nothing that was said moves anybody."""
         return False
 
-    def gives_way(self, held_key: Key, job: Job, state: PoolState) -> bool:  # noqa: ARG002
+    def giving_way(self, job: Job, state: PoolState) -> Callable[[Key], bool]:  # noqa: ARG002
         """Nobody gives way for order."""
-        return False
+        return _nobody
+
+
+def _nobody(held_key: Key) -> bool:  # noqa: ARG001 - one signature for all
+    return False
 
 
 class FifoSkip(Fifo):

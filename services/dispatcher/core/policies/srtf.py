@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import inf
+
 from schedmate.services.dispatcher.core.advice import remaining_s, turns_at
 from schedmate.services.dispatcher.core.policies.fifo import Fifo
 from schedmate.services.dispatcher.core.queue import Key
@@ -48,10 +51,14 @@ class Srtf(Fifo):
         """Has the holder run for longer than was expected?"""
         return held_key[0] == _KNOWN and held_key[1] <= state.at and state.config.advice != "raw"
 
-    def gives_way(self, held_key: Key, job: Job, state: PoolState) -> bool:
+    def giving_way(self, job: Job, state: PoolState) -> Callable[[Key], bool]:
         """Does the holder have more left than the waiting job?"""
-        kind, at, _ = held_key
-        left = remaining_s(job, state)
-        if kind == _UNKNOWN:
-            return bool(-at < state.at) and (left is not None or job.served_s * job.gpus_total <= LEVEL_GPU_S)
-        return left is not None and bool(at - state.at > left + MARGIN_S)
+        now, left = state.at, remaining_s(job, state)
+        before_unknown = left is not None or job.served_s * job.gpus_total <= LEVEL_GPU_S
+        known_above = left + MARGIN_S if left is not None else inf
+
+        def gives_way(held_key: Key) -> bool:
+            kind, at, _ = held_key
+            return bool(before_unknown and -at < now if kind == _UNKNOWN else at - now > known_above)
+
+        return gives_way
