@@ -16,7 +16,7 @@ def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
     if state.limits_tenants and at_limit(state, job):
         return AT_LIMIT, None
     capacity = state.capacity
-    if job.gpu_milli < WHOLE_MILLI and state.config.gpu_sharing:
+    if job.gpu_milli < WHOLE_MILLI and state.milli_of(job) < WHOLE_MILLI:
         groups = state.policy.share_placer.place_share(state, job, job.gpu_milli, avoided(state, job))
         could = groups is not None or capacity.could_hold(1, 1, job.gpu_type, job.gpu_memory_mib)
         return (FITS if groups is not None else NO_ROOM if could else NEVER), groups
