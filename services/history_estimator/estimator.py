@@ -1,8 +1,8 @@
 """The estimator: what is known of past jobs in, a distribution of the run time out. Pure, online; the same in production and simulator.
 
 It is told of submissions, starts and ends in the order of time, and asked at any instant. Order of work: the same job before
-(`exact_prior`), jobs with a like workload (`similar_jobs`), the learned model where it has seen the kind of job (`learned`), stated steps times
-the step time of kin on that GPU type, or its model's published work at the cluster's pace (`steps`), the learned model with its guard, the
+(`exact_prior`), jobs with a like workload (`similar_jobs`; the learned model instead where it was nearer for the last jobs of the class), the
+learned model where it has seen the kind of job (`learned`), stated steps times the step time of kin on that GPU type, or its model's published work at the cluster's pace (`steps`), the learned model with its guard, the
 user's jobs (`user_median`), the pool's (`pool_prior`), `unknown`. A tenant's own past decides; others' jobs serve a tenant that has too little
 of its own, each tenant with one voice or a bounded weight, and only where the pool allows it.
 """
@@ -11,22 +11,23 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, isfinite, log, sqrt
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from schedmate.schemas.events import EstimateBasis
 from schedmate.services.history_estimator import learned
 from schedmate.services.history_estimator.calibration import Choice, Tracker
 from schedmate.services.history_estimator.estimate import UNKNOWN, Estimate, quantile
 from schedmate.services.history_estimator.features import Past, Row
-from schedmate.services.history_estimator.groups import median
 from schedmate.services.history_estimator.hazard import Hazard
 from schedmate.services.history_estimator.jobs import Ended, Job
 from schedmate.services.history_estimator.kin_steps import KinSteps
 from schedmate.services.history_estimator.paces import Clusters
+from schedmate.services.history_estimator.rivals import Rivals
 from schedmate.services.history_estimator.sampling import COMMON, Samples
 from schedmate.services.history_estimator.similar import SimilarJobs, VectorIndex
+from schedmate.services.history_estimator.traits import Traits
 
 REPEATS_MAX: Final = 20
 SIMILAR_SHOWN: Final = 20
@@ -69,6 +70,7 @@ class _Told:
     elsewhere: int = 0
     points: tuple[float, ...] = ()  # what the middle was chosen from
     judged: str = ""  # apart from others of its basis
+    rivals: tuple[float, float] | None = None  # what the likes and the model say, where both speak
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class _Given:
     raw: tuple[float, float]
     given: tuple[float, float]
     points: tuple[float, ...]
+    rivals: tuple[float, float] | None = None
 
 
 @dataclass(slots=True)
@@ -89,15 +92,6 @@ class _Open:
     row: Row
     started_at: float | None = None
     given: _Given | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Traits:
-    """What else is known of an ended job."""
-
-    gpu_utilisation: float | None
-    gpu_memory_bytes: int | None
-    sharing_class: str | None
 
 
 class Estimator:
@@ -111,11 +105,12 @@ class Estimator:
         self._similar = SimilarJobs(new_index) if new_index is not None else None
         self._kin_steps = KinSteps()
         self._clusters = Clusters()
-        self._traits: OrderedDict[str, _Traits] = OrderedDict()
+        self._traits = Traits()
         self._hazards: OrderedDict[tuple[str, ...], Hazard] = OrderedDict()
         self._pool_tenants: dict[str, OrderedDict[str, deque[float]]] = {}
         self._trackers: dict[tuple[str, str, str], Tracker] = {}
         self._choices: OrderedDict[Key, Choice] = OrderedDict()
+        self._rivals: OrderedDict[Key, Rivals] = OrderedDict()
         self._samples = Samples(self._rules.learned_jobs_min)
         self._learns = self._rules.learn and learned.available()
 
@@ -165,6 +160,8 @@ class Estimator:
             self._trackers.setdefault(known.given.key, Tracker()).learn(known.given.raw, known.given.given, log_s)
             if known.given.points:
                 _kept(self._choices, _class(job), Choice).learn(known.given.points, log_s)
+            if known.given.rivals is not None:
+                _kept(self._rivals, _class(job), Rivals).learn(known.given.rivals, log_s)
         if (key := job.exact_key) is not None:
             _kept(self._repeats, key, lambda: deque(maxlen=REPEATS_MAX)).append((job.id, log_s, job.content_hash))
         if self._similar is not None:
@@ -173,10 +170,7 @@ class Estimator:
         self._clusters.learn(job, log_s)
         tenants = self._pool_tenants.setdefault(job.pool, OrderedDict())
         tenants.setdefault(job.tenant, deque(maxlen=50)).append(log_s)
-        if ended.gpu_utilisation is not None or ended.gpu_memory_bytes is not None or ended.sharing_class is not None:
-            self._traits[job.id] = _Traits(ended.gpu_utilisation, ended.gpu_memory_bytes, ended.sharing_class)
-            if len(self._traits) > KEYS_MAX:
-                self._traits.popitem(last=False)
+        self._traits.learn(ended)
         if self._learns:
             self._samples.learn(job.tenant, known.row.values, log_s)
 
@@ -217,14 +211,23 @@ class Estimator:
 
     def estimate_many(self, jobs: Sequence[Job], at: float) -> list[Estimate]:
         """Return an estimate a job, the learned ones in one batch."""
-        told = [self._exact(job) or self._alike(job) for job in jobs]
+        told = [self._exact(job) for job in jobs]
         rows = [self._row(job, at) for job, known in zip(jobs, told, strict=True) if known is None]
         asked = [job for job, known in zip(jobs, told, strict=True) if known is None]
         predicted = iter(self._predicted(asked, rows))
         return [
-            self._calibrated(job, known or self._less(job, next(predicted)))
+            self._calibrated(job, known or self._nearer(job, next(predicted)))
             for job, known in zip(jobs, told, strict=True)
         ]
+
+    def _nearer(self, job: Job, learned: _Told | None) -> _Told | None:
+        """What jobs like this one ran, or what the model says where it was nearer for the last jobs of the class."""
+        alike = self._alike(job)
+        if alike is None or learned is None or learned.judged:
+            return alike or self._less(job, learned)
+        rivals = self._rivals.get(_class(job))
+        taken = learned if rivals is not None and rivals.model_is_nearer else alike
+        return replace(taken, rivals=(alike.middle, learned.middle))
 
     def _less(self, job: Job, learned: _Told | None) -> _Told | None:
         """What speaks where nothing like the job has ended: a model that knows its kind, else physics, else the others' level."""
@@ -327,35 +330,14 @@ class Estimator:
         low, high = self._trackers.setdefault(key, Tracker()).widened(told.low, told.middle, told.high)
         known = self._open.get(job.id)
         if known is not None and known.started_at is None:
-            known.given = _Given(key, (told.low, told.high), (low, high), told.points)
+            known.given = _Given(key, (told.low, told.high), (low, high), told.points, told.rivals)
         most = job.time_limit_s if job.time_limit_s is not None else exp(50.0)
         p10_s, p50_s, p90_s = (round(min(exp(min(v, 50.0)), most), 3) for v in (low, told.middle, high))
         risk = risk_of.risk(p50_s) if risk_of is not None else None
         return Estimate(
             told.basis, p10_s, p50_s, p90_s, round(risk, 4) if risk is not None else None,
-            similar=told.similar[:SIMILAR_SHOWN], similar_elsewhere=told.elsewhere, **self._traits_of(told),
+            similar=told.similar[:SIMILAR_SHOWN], similar_elsewhere=told.elsewhere, **self._traits.of(told.basis, told.similar[:SIMILAR_SHOWN]),
         )  # fmt: skip
-
-    def _traits_of(self, told: _Told) -> dict[str, Any]:
-        """Return what is known of the jobs behind an estimate. The sharing class is acted on: only the same job's past tells it, or like
-        jobs that are all of one.
-        """
-        traits = [t for job in told.similar if (t := self._traits.get(job)) is not None]
-        utilisation = sorted(t.gpu_utilisation for t in traits if t.gpu_utilisation is not None)
-        memory = [t.gpu_memory_bytes for t in traits if t.gpu_memory_bytes is not None]
-        sharing = [t.sharing_class for t in traits if t.sharing_class is not None]
-        return {
-            "gpu_utilisation": median(utilisation) if utilisation else None,
-            "gpu_memory_bytes": max(memory) if memory else None,
-            "sharing_class": _sharing_class(told.basis, sharing),
-        }
-
-
-def _sharing_class(basis: EstimateBasis, seen: Sequence[str]) -> str | None:
-    agree = basis is EstimateBasis.SIMILAR_JOBS and len(set(seen)) == 1
-    if not seen or not (agree or basis is EstimateBasis.EXACT_PRIOR):
-        return None
-    return max(sorted(set(seen)), key=seen.count)
 
 
 def _kept(kept: OrderedDict[Key, T], key: Key, make: Callable[[], T]) -> T:
