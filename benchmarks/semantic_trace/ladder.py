@@ -73,7 +73,7 @@ class Ladder:
         gpus = {j.bundle: j.gpus for j in jobs}
         self.source = {name: made for name, made in knowledge.bundles(folder).items() if name in gpus}
         self.fields = _cached(folder / "fields.json", lambda: knowledge.fields_of(self.source, gpus))
-        self._gpus, self._folder, self._profiles = gpus, folder, profiles
+        self.folder, self._gpus, self._profiles = folder, gpus, profiles
 
     def steps(self) -> list[Step]:
         """Return every step, lowest first."""
@@ -100,7 +100,7 @@ class Ladder:
 
     def with_model(self, without: np.ndarray) -> list[Step]:
         """Return the step `+ model` where a model was asked: what it filled beside what static analysis tells."""
-        path = self._folder / "model.json"
+        path = self.folder / "model.json"
         if not path.exists():
             return []
         asked = json.loads(path.read_text("utf-8"))
@@ -122,8 +122,8 @@ class Ladder:
         misled = [_with(j, name=jobs[o].name) for j, o in zip(jobs, order, strict=True)]
         return [
             Step("static analysis, bundles shuffled among the jobs", self.learned(knowledge.static(shuffled, self.fields))),
-            Step("static analysis, comments and identifiers stripped", self.learned(knowledge.static(jobs, _cached(self._folder / "fields-stripped.json", lambda: knowledge.fields_of(bare, self._gpus))))),
-            Step("static analysis, file names replaced", self.learned(knowledge.static(jobs, _cached(self._folder / "fields-moved.json", lambda: knowledge.fields_of(moved, self._gpus))))),
+            Step("static analysis, comments and identifiers stripped", self.learned(knowledge.static(jobs, _cached(self.folder / "fields-stripped.json", lambda: knowledge.fields_of(bare, self._gpus))))),
+            Step("static analysis, file names replaced", self.learned(knowledge.static(jobs, _cached(self.folder / "fields-moved.json", lambda: knowledge.fields_of(moved, self._gpus))))),
             Step("metadata, job names shuffled among the jobs", self.learned(knowledge.metadata(misled))),
         ]  # fmt: skip
 
@@ -204,11 +204,13 @@ class Ladder:
         names = np.unique(users)
         places = {u: np.flatnonzero(users == u) for u in names}
         other = told if against is None else against[known]
+        both = ~np.isnan(other)
         resampled, above = [], []
         for _ in range(RESAMPLES):
             rows = np.concatenate([places[u] for u in draw.choice(names, len(names))])
             resampled.append(_r2(truth[rows], told[rows]))
-            above.append(resampled[-1] - _r2(truth[rows], other[rows]))
+            rows = rows[both[rows]]
+            above.append(_r2(truth[rows], told[rows]) - _r2(truth[rows], other[rows]))
         a, b = draw.integers(0, len(truth), (2, PAIRS))
         differ = truth[a] != truth[b]
         a, b = a[differ], b[differ]
@@ -217,7 +219,10 @@ class Ladder:
             "jobs": len(truth),
             "r2_log": _r2(truth, told),
             "r2_interval": [float(v) for v in np.percentile(resampled, (2.5, 97.5))],
-            "above": [_r2(truth, told) - _r2(truth, other), *(float(v) for v in np.percentile(above, (2.5, 97.5)))],
+            "above": [
+                _r2(truth[both], told[both]) - _r2(truth[both], other[both]),
+                *(float(v) for v in np.percentile(above, (2.5, 97.5))),
+            ],
             "order": float(((right > 0) + 0.5 * (right == 0)).mean()),
             "within_2x": float((np.abs(truth - told) <= log(2)).mean()),
             "pinball": float(0.5 * np.abs(truth - told).mean()),

@@ -7,6 +7,7 @@ median that they are measured against. `python -m benchmarks.semantic_trace.unse
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from sklearn.cluster import KMeans
 
 from benchmarks.semantic_trace import knowledge
 from benchmarks.semantic_trace.applications import APPLICATIONS, Profiles
-from benchmarks.semantic_trace.as_it_runs import Answer, answers
+from benchmarks.semantic_trace.as_it_runs import answers
 from benchmarks.semantic_trace.ladder import SEED, SEEN, Ladder, Step, table
 from schedmate.services.history_estimator import published
 from schedmate.services.history_estimator.novelty import guard
@@ -28,8 +29,8 @@ from schedmate.services.history_estimator.work import STEM, Work, kind_of, work_
 
 Ran = list[tuple[Work, float]]
 BASELINE = "the others' median"
-GUARD_TREES, GUARD_ROWS = 40, 800
-CLUSTERS = 24
+GUARD_TREES, GUARD_ROWS = 30, 500
+CLUSTERS = 240
 REFIT_EVERY = 2  # moments: six applications, five tables and their guards are fitted
 
 
@@ -50,20 +51,29 @@ class Unseen:
         self._jobs = climbed.jobs
         self._application = np.array([j.truth["application"] for j in climbed.jobs])
         self._work = [work_of(climbed.fields[j.bundle], j.gpus) for j in climbed.jobs]
-        self._answers: dict[str, Answer] = {}
 
     def steps(self) -> list[Step]:
-        """Return every step."""
+        """Return every step. What was predicted is kept in the trace's folder, and made again where it is not there."""
         climbed, jobs = self._climbed, self._jobs
-        nothing = np.zeros((len(jobs), 1))
+        asked = self._kept("itself", self._as_it_runs)
+        after = [
+            Step("published work x one speed of the cluster", self._kept("speed", lambda: self._timed(self._work, _one_speed))),
+            Step("published work x the cluster's pace", self._kept("pace", lambda: self._timed(self._work))),
+            Step("the same by the letter: torchvision's stem on CIFAR, AN4's utterances", self._kept("letter", lambda: self._timed(self._by_the_letter()))),
+            Step("history-estimator as it runs", asked),
+            Step(f"and progress, after {SEEN:.0%} of the run", climbed.progress(asked)),
+        ]  # fmt: skip
+        out = [
+            Step("no advice (the pool's median, of all)", climbed.learned(np.zeros((len(jobs), 1)))),
+            Step(BASELINE, self._others_median()),
+        ]
         raw, static = knowledge.raw_text(jobs, climbed.source), knowledge.static(jobs, climbed.fields)
         kinds = _numbered([kind_of(climbed.fields[j.bundle]) for j in jobs])
-        given, _ = climbed.stated_steps()
         learned = [
+            ("static analysis, learned", static, kinds, None),
+            ("static analysis: steps from the code x a learned step time", static, kinds, climbed.stated_steps()[0]),
             ("metadata, learned", knowledge.metadata(jobs), _numbered([j.tag for j in jobs]), None),
             ("TF-IDF of the raw source, learned", raw, _clustered(raw[:, 1:]), None),
-            ("static analysis, learned", static, kinds, None),
-            ("static analysis: steps from the code x a learned step time", static, kinds, given),
             (
                 "the true workload, learned",
                 knowledge.workload(jobs),
@@ -71,36 +81,26 @@ class Unseen:
                 None,
             ),
         ]
-        out = [
-            Step("no advice (the pool's median, of all)", climbed.learned(nothing)),
-            Step(BASELINE, self._others_median()),
-        ]
         for name, rows, kind, offset in learned:
-            raw_told, guarded = self._guarded(rows, kind, offset)
-            out += [Step(name, raw_told), Step(f"{name}, guarded", guarded)]
-        timed = self._timed(self._work)
-        asked = self._as_it_runs()
-        return [
-            *out,
-            Step("published work x one speed of the cluster", self._timed(self._work, _one_speed)),
-            Step("published work x the cluster's pace", timed),
-            Step(
-                "the same by the letter: torchvision's stem on CIFAR, AN4's utterances",
-                self._timed(self._by_the_letter()),
-            ),
-            Step("history-estimator as it runs", asked),
-            Step(f"and progress, after {SEEN:.0%} of the run", climbed.progress(asked)),
-        ]
+            both = self._kept(name.replace(" ", "-"), lambda r=rows, k=kind, o=offset: np.array(self._guarded(r, k, o)))  # type: ignore[misc]
+            out += [Step(name, both[0]), Step(f"{name}, guarded", both[1])]
+        return [*out, *after]
+
+    def _kept(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+        path = self._climbed.folder / f"unseen-{name}.npy"
+        if not path.exists():
+            np.save(path, make())
+            print(f"{name}: done", file=sys.stderr, flush=True)
+        kept: np.ndarray = np.load(path)
+        return kept
 
     def notes(self) -> list[str]:
         """Return, of history-estimator as it runs, on what its estimates rested and how often the truth lay inside."""
-        asked = list(self._answers.values())
+        kept = json.loads((self._climbed.folder / "unseen-answers.json").read_text("utf-8"))
         shares = ", ".join(
-            f"`{basis}` {count / len(asked):.0%}" for basis, count in Counter(a.basis for a in asked).most_common()
+            f"`{basis}` {count / sum(kept['bases'].values()):.0%}" for basis, count in kept["bases"].items()
         )
-        whole = [a for a in asked if a.whole]
-        inside = sum(a.low <= a.truth <= a.high for a in whole) / len(whole)
-        return [f"History-estimator's answers rested on {shares}; of the jobs that completed, {inside:.0%} lay between its p10 and p90 (aim: 80 %)."]  # fmt: skip
+        return [f"History-estimator's answers rested on {shares}; of the jobs that completed, {kept['inside']:.0%} lay between its p10 and p90 (aim: 80 %)."]  # fmt: skip
 
     def _others_median(self) -> np.ndarray:
         out = np.full(len(self._jobs), np.nan)
@@ -166,15 +166,18 @@ class Unseen:
 
     def _as_it_runs(self) -> np.ndarray:
         """Return what history-estimator says. It is not let learn trees, which cost minutes: of these jobs published work speaks before a guarded model."""
-        out = np.full(len(self._jobs), np.nan)
+        out, said = np.full(len(self._jobs), np.nan), []
         for one in APPLICATIONS:
             found = answers(self._jobs, self._climbed.fields, self._climbed.source, left_out=one, learn=False)
-            for n, job in enumerate(self._jobs):
-                if self._application[n] == one:
-                    answer = found[n]
-                    out[n] = answer.middle
-                    if self._climbed.span[n] > 0:
-                        self._answers[job.job_id] = answer
+            for n in np.flatnonzero(self._application == one):
+                out[n] = found[n].middle
+                said += [found[n]] if self._climbed.span[n] > 0 else []
+        whole = [a for a in said if a.whole]
+        told = {
+            "bases": dict(Counter(a.basis for a in said).most_common()),
+            "inside": sum(a.low <= a.truth <= a.high for a in whole) / max(len(whole), 1),
+        }
+        (self._climbed.folder / "unseen-answers.json").write_text(json.dumps(told), encoding="utf-8")
         return out
 
 

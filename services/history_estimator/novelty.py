@@ -2,12 +2,12 @@
 
 A kind is a model on a data set. What trees say of a kind that is not among their rows is what they say of some other kind, and may be worth
 less than nothing. How much, the history itself tells: each of its kinds is left out in turn, told from the others, and compared with
-what it was ("first times"). From the pool's level the estimate then moves towards the model by the share that was worth moving,
+what it was ("first times"). From the pool's level the estimate then moves towards the model by the share that was worth moving for every one of them,
 
-    trust = sum of (told - level)(truth - level) / sum of (told - level)^2,   between 0 and 1, each kind one voice,
+    trust = least of (mean of (told - level)(truth - level) / mean of (told - level)^2) over the kinds,   between 0 and 1,
 
-the least such share that is found when any single kind is not counted (few kinds are a small sample); and its interval is that of the errors that first times
-then had. Pure; any learner serves. Logarithms of seconds.
+so that none of the first times would have been told worse than by the level: few kinds are a small sample of what may come. Its interval is that of
+the errors that first times then had. Pure; any learner serves. Logarithms of seconds.
 """
 
 from __future__ import annotations
@@ -67,13 +67,8 @@ def guard(kinds: Numbers, levels: Numbers, logs: Numbers, told_without: Callable
 
 
 def _trust(off: list[tuple[Numbers, Numbers]]) -> float:
-    with_truth = np.array([float((told * truth).mean()) for told, truth in off])
-    with_itself = np.array([float((told * told).mean()) for told, _ in off])
-    shares = [
-        (with_truth.sum() - one) / rest if (rest := with_itself.sum() - its) > 0 else 0.0
-        for one, its in zip(with_truth, with_itself, strict=True)
-    ]
-    return float(min(max(min(shares), 0.0), 1.0))
+    moved = [(float((told * truth).mean()), float((told * told).mean())) for told, truth in off]
+    return min(max(min((right / itself for right, itself in moved if itself > 0), default=0.0), 0.0), 1.0)
 
 
 def outer_quantiles(errors: list[Numbers]) -> tuple[float, float]:

@@ -255,6 +255,8 @@ def test_errors_of_few_groups_reach_as_far_as_the_outermost_and_of_many_leave_on
 class Exact:
     """The simplest index."""
 
+    places_max = 100_000
+
     def __init__(self):
         self.vectors = []
 
