@@ -3,7 +3,7 @@
 Writes OUT/workloads.jsonl, the side file of `schedmate simulate OUT/jobs.csv --workloads` (`simulator/workloads.py`): what code-analyzer
 says of each bundle without a model (kept in OUT/fields.json, which takes minutes), its hashes, how the job ends, the whole run time that
 its own printed progress tells, and a declared kind for GPU sharing; and OUT/learned.csv, the ladder's predictions from static analysis and
-history, as a raw order key.
+history, as a raw order key, and OUT/planned.csv, how long each job would run if it were not cancelled and did not fail.
 
 A job's progress counts the steps of its plan, at the speed of its run: one that stops at a target ends before what it shows, one that
 fails or is cancelled is cut. The kind follows the application, and its batch where the table knows the larger batch.
@@ -16,6 +16,7 @@ import csv
 import hashlib
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -56,7 +57,7 @@ def make(folder: Path, traces: Path) -> None:
     if not (folder / "summary.json").is_file():
         generate(folder, traces, "test", JOBS, SEED)
     stamp, read_by = folder / "read_by", _reader_sum()
-    files = [folder / name for name in ("workloads.jsonl", "learned.csv")]
+    files = [folder / name for name in ("workloads.jsonl", "learned.csv", "planned.csv")]
     if all(file.is_file() for file in files) and stamp.is_file() and stamp.read_text("utf-8") == read_by:
         return
     (folder / "fields.json").unlink(missing_ok=True)
@@ -84,7 +85,9 @@ def write(folder: Path, profiles: Profiles) -> None:
         for job in jobs:
             file.write(json.dumps(told(job, ladder.fields[job.bundle], profiles), sort_keys=True) + "\n")
     past = np.hstack([knowledge.static(jobs, ladder.fields), knowledge.history(jobs, ladder.fields)])
-    _predictions(folder / "learned.csv", jobs, ladder.learned(past))
+    predicted = ladder.learned(past)  # where it says nothing (the first span): the median of all that it says
+    _key(folder, "learned_s", jobs, np.exp(np.where(np.isnan(predicted), np.nanmedian(predicted), predicted)))
+    _key(folder, "planned_s", jobs, [float(job.truth["planned_s"]) for job in jobs])
 
 
 def told(job: Job, fields: dict[str, Any], profiles: Profiles) -> dict[str, Any]:
@@ -115,13 +118,12 @@ def kind_of(plan: Plan) -> str:
     return KINDS[plan.application][batches.index(plan.batch) >= len(batches) / 2]
 
 
-def _predictions(path: Path, jobs: list[Job], predicted: np.ndarray[Any, Any]) -> None:
-    """Write predictions, s; where nothing is said (the first span) the median of all that are made."""
-    filled = np.where(np.isnan(predicted), np.nanmedian(predicted), predicted)
-    with path.open("w", encoding="utf-8", newline="") as file:
+def _key(folder: Path, name: str, jobs: list[Job], values: Iterable[float]) -> None:
+    """Write an order key, s: NAME.csv with the column NAME_s."""
+    with (folder / f"{name.removesuffix('_s')}.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("job_id", "predicted_s"))
-        writer.writerows((job.job_id, round(float(np.exp(v)), 3)) for job, v in zip(jobs, filled, strict=True))
+        writer.writerow(("job_id", name))
+        writer.writerows((job.job_id, round(float(value), 3)) for job, value in zip(jobs, values, strict=True))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ AIM: Final = 0.9
 """The share of what true run times gain that SchedMate's advice should gain."""
 LONGER: Final = 1.01
 """A tail is called longer when it is so many times as long."""
+_RAW: Final = (("learned_s (raw)", "learned key, raw"), ("planned_s (raw)", "own plan known, raw"))
 _TAILS: Final = (("p99_jct_s", "p99 of the JCT"), ("p999_wait_s", "p99.9 of the wait"))
 
 
@@ -70,21 +71,22 @@ def advised_table(lines: Lines, base: Line) -> str:
     fifo = lines.get(("fifo", "none"))
     if not found or fifo is None:
         return ""
-    raw = {policy: line for (policy, advice), line in lines.items() if advice == "predicted_s (raw)"}
+    raw = [{policy: line for (policy, advice), line in lines.items() if advice == label} for label, _ in _RAW]
+    shown = [n for n, runs in enumerate(raw) if runs]
     rows = []
     for policy in sorted({policy for policy, advice in lines if advice == "none"}):
         without, one = lines[policy, "none"], found.get(policy)
         cells = [f"`{policy}`", _average(without)]
         if one is None:
-            cells += ["", "", *([""] if raw else []), "", "", _tail(without, None, 0), _tail(without, None, 1)]
+            cells += ["", "", *("" for _ in shown), "", "", _tail(without, None, 0), _tail(without, None, 1)]
             rows.append((*cells, _ratio(fifo, without), "", ""))
             continue
-        cells += [_average(one.told), _average(one.true), *([_average(raw.get(policy))] if raw else [])]
+        cells += [_average(one.told), _average(one.true), *(_average(raw[n].get(policy)) for n in shown)]
         cells += ["nothing" if one.idle else gain(one.over_itself), percent(one.closed)]
         cells += [_tail(without, one.told, 0), _tail(without, one.told, 1)]
         rows.append((*cells, _ratio(fifo, without), _ratio(fifo, one.told), _ratio(fifo, one.true)))
     head = (
-        "policy", "average JCT without", "with", "true run times", *(["learned key, raw"] if raw else []), "gained by the advice", "share closed",
+        "policy", "average JCT without", "with", "true run times", *(_RAW[n][1] for n in shown), "gained by the advice", "share closed",
         "p99 JCT, without → with", "p99.9 wait, without → with", "FIFO / without", "FIFO / with", "FIFO / true",
     )  # fmt: skip
     return (
@@ -99,7 +101,7 @@ def where_not(lines: Lines, base: Line, name: str) -> str:
     found = advised(lines, base)
     if not found:
         return ""
-    return f"**{name[0].upper()}{name[1:]}.** " + " ".join(_limits(found, base))
+    return f"**{name[0].upper()}{name[1:]}.** " + " ".join((*_limits(found, base), *_beyond(lines, base)))
 
 
 def _limits(found: Sequence[Advised], base: Line) -> Iterator[str]:
@@ -127,6 +129,23 @@ def _limits(found: Sequence[Advised], base: Line) -> Iterator[str]:
         yield f"Worse than the same policy without advice: {listed}."
     if tails := [f"`{one.policy}` ({' and '.join(one.longer)})" for one in real if one.longer]:
         yield f"The tail is longer with it under {', '.join(tails)}."
+
+
+def _beyond(lines: Lines, base: Line) -> Iterator[str]:
+    """What knowing each job's own plan exactly closes: the most that any prediction of the run time can be expected to."""
+    shares = []
+    for (policy, advice), line in sorted(lines.items()):
+        true = lines.get((policy, "oracle"))
+        if advice == _RAW[1][0] and true is not None and comparable(base, line) and comparable(base, true):
+            closed = share_closed(base.blocks, line.blocks, true.blocks)
+            shares += [(policy, closed)] if closed is not None else []
+    if shares:
+        listed = ", ".join(f"{percent(closed)} with `{policy}`" for policy, closed in shares)
+        short = all(closed.value < AIM for _, closed in shares)
+        yield (
+            f"A job's own plan known exactly, but not whether it will be cancelled or fail, closes {listed}"
+            + (f": {100 * AIM:.0f} % is beyond any prediction of the run time here." if short else ".")
+        )
 
 
 def _beside_the_paper(found: dict[str, Advised], fifo: Line, base: Line) -> str:

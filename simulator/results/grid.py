@@ -41,7 +41,7 @@ class Ground:
     window: tuple[str, str] | None = None
     full: bool = True
     workloads: str | None = None  # what is known of the jobs beside their rows: then the trace is a made one
-    predictions: str | None = None  # a raw order key that stands beside SchedMate's advice
+    keys: tuple[str, ...] = ()  # raw order keys that stand beside SchedMate's advice, FILE:COLUMN each
 
     @property
     def file(self) -> str:
@@ -66,6 +66,10 @@ class Ground:
         return " ".join(parts)
 
 
+LEARNED: Final = "learned.csv:learned_s"
+"""The ladder's learned step of static analysis and history, of the semantic trace."""
+PLANNED: Final = "planned.csv:planned_s"
+"""How long each of its jobs would run if it were not cancelled and did not fail: its own plan, known exactly."""
 POOLS: Final = "published-summaries/philly_vc.csv"
 POLLUX_WORKLOADS: Final = range(1, 7)
 SEMANTIC_NODES: Final = {"0.6": 28, "0.8": 21, "1.0": 17}
@@ -87,7 +91,7 @@ GROUNDS: Final = (
     Ground("week-72", "the peer week, 72 nodes x 8 GPUs", _WEEK, nodes=72),
     *(
         Ground(f"semantic-{load}", f"the semantic trace (test families), offered load {load}", "jobs.csv", nodes=nodes, gpus_per_node=4,
-               workloads="workloads.jsonl", predictions="learned.csv:predicted_s")
+               workloads="workloads.jsonl", keys=(LEARNED, PLANNED))
         for load, nodes in SEMANTIC_NODES.items()
     ),
     Ground("october-0.75", "Philly October, node factor 0.75", _OCTOBER, factor=0.75, window=_DAYS),
@@ -180,15 +184,15 @@ def _cases_on(ground: Ground) -> Iterator[Case]:
 
 
 def _advice_on(ground: Ground) -> tuple[str, ...]:
-    if ground.predictions is None:
+    if not ground.keys:
         return ADVICE
-    return ("none", SCHEDMATE, "oracle", f"column:{MADE}/{ground.predictions}")
+    return ("none", SCHEDMATE, "oracle", *(f"column:{MADE}/{key}" for key in ground.keys))
 
 
 def absent_files(ground: Ground, folder: Path) -> list[str]:
     """Return the files of a ground that the folder does not have."""
     if ground.workloads is not None:
-        made = (ground.trace, ground.workloads, *([ground.predictions.split(":")[0]] if ground.predictions else []))
+        made = (ground.trace, ground.workloads, *(key.split(":")[0] for key in ground.keys))
         return [f"{MADE}/{name}" for name in made if not (ROOT / MADE / name).is_file()]
     needed = [ground.trace, *([ground.nodes_file] if ground.nodes_file else []), *([POOLS] if ground.factor else [])]
     return [name for name in needed if not (folder / name).is_file()]

@@ -344,6 +344,7 @@ def with_and_without() -> dict[str, Line]:
         semantic("qssf", "none", 30), semantic("qssf", "history", 55), semantic("qssf", "oracle", 70),
         semantic("sjf", "none", 0), semantic("sjf", "history", -4), semantic("sjf", "oracle", 40),
         semantic("easy", "none", 0), semantic("easy", "history", 0), semantic("easy", "oracle", 20),
+        semantic("srtf", "column:results/semantic/planned.csv:planned_s", 58),
         semantic("lucid", "none", 35), semantic("lucid", "history", 49), semantic("lucid", "history", 47, profile_again=True), semantic("lucid", "oracle", 55),
     )  # fmt: skip
     return {line.case.key: line for line in lines}
@@ -357,7 +358,7 @@ def test_each_policy_stands_with_and_without_advice_beside_the_papers_ratio_at_i
     assert "1.91x" in text
     srtf = next(row for row in text.splitlines() if row.startswith("| `srtf`"))
     assert (
-        "| `srtf` | 51 | 42 | 41 | +9 (9 to 9) | 90 % (90 to 90) | 450 → 441 | 90 → 90 | 1.98x | 2.41x | 2.47x |"
+        "| `srtf` | 51 | 42 | 41 | 43 | +9 (9 to 9) | 90 % (90 to 90) | 450 → 441 | 90 → 90 | 1.98x | 2.41x | 2.47x |"
         in srtf
     )
     assert "is 0.96x (`sjf`) to 2.41x (`srtf`), and 1.98x without any (2D-LAS (`srtf` without advice))." in text
@@ -378,6 +379,7 @@ def test_where_advice_does_not_help_is_said_from_the_runs():
     assert "closes less than the 90 % that it aims at, with `qssf` (+5 (5 to 5) s; 25 % (25 to 25) closed)" in said
     assert "Worse than the same policy without advice: `sjf` (4 s)." in said
     assert "The tail is longer with it under `qssf` (p99.9 of the wait)." in said
+    assert said.endswith("closes 80 % (80 to 80) with `srtf`: 90 % is beyond any prediction of the run time here.")
     assert where_not({}, base, "nothing") == ""
 
 
@@ -407,7 +409,7 @@ def test_a_made_traces_run_holds_under_its_own_code_and_what_was_told_alone(
 def test_the_commands_of_the_semantic_trace_name_its_files_and_what_is_told():
     wanted = {case.key: case for case in cases() if case.ground == "semantic-0.8"}
     assert {case.label for case in wanted.values()} == {
-        "none", "history", "oracle", "predicted_s (raw)", "history (profiled again)",
+        "none", "history", "oracle", "learned_s (raw)", "planned_s (raw)", "history (profiled again)",
     }  # fmt: skip
     again = wanted["semantic-0.8/lucid/history/0/again"]
     assert again.command == (
