@@ -43,6 +43,7 @@ from schedmate.services.ingest.models import (
     LogPage,
     NodeList,
     NodeView,
+    OrderAnswer,
     PoolView,
     ResendAnswer,
     ReservationAnswer,
@@ -214,6 +215,21 @@ class Client:
     def cancel(self, job_id: str, why: str = "") -> CancelAnswer:
         """Ask to cancel a job."""
         return self._call(CancelAnswer, "POST", f"/v1/jobs/{_part(job_id)}/cancel", json={"why": why})
+
+    def order_estimate(
+        self, job_id: str, p50_s: float, p10_s: float | None = None, p90_s: float | None = None, *, why: str = ""
+    ) -> OrderAnswer:
+        """Say how long a job runs, in place of every estimate. For operators."""
+        told = {"p10_s": p10_s, "p50_s": p50_s, "p90_s": p90_s, "why": why}
+        return self._call(OrderAnswer, "POST", f"/v1/jobs/{_part(job_id)}/estimate", json=told)
+
+    def clear_estimate(self, job_id: str, *, why: str = "") -> OrderAnswer:
+        """Let estimates count again. For operators."""
+        return self._call(OrderAnswer, "POST", f"/v1/jobs/{_part(job_id)}/estimate", json={"clear": True, "why": why})
+
+    def pin(self, job_id: str, place: str, why: str = "") -> OrderAnswer:
+        """Put a job `first` or `last` in its priority class, or (`none`) back. For operators."""
+        return self._call(OrderAnswer, "POST", f"/v1/jobs/{_part(job_id)}/pin", json={"place": place, "why": why})
 
     # --- output -------------------------------------------------------------------------------------------------------
 

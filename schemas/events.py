@@ -126,6 +126,32 @@ class NodeDeathDeclared(Event):
     why: str = ""
 
 
+class JobEstimateOrdered(Event):
+    """An operator says how long a job runs, in the place of every estimate until it is cleared: without p50_s it is."""
+
+    NAME = "job.estimate-ordered"
+    TOPIC = "schedmate.commands"
+    job_id: str
+    pool: Identifier
+    p10_s: float | None = Field(default=None, gt=0)
+    p50_s: float | None = Field(default=None, gt=0)
+    p90_s: float | None = Field(default=None, gt=0)
+    requested_by: str
+    why: str = ""
+
+
+class JobPinRequested(Event):
+    """An operator puts a waiting job first or last in its priority class, or back where the policy has it."""
+
+    NAME = "job.pin-requested"
+    TOPIC = "schedmate.commands"
+    job_id: str
+    pool: Identifier
+    place: Literal["first", "last", "none"]
+    requested_by: str
+    why: str = ""
+
+
 class ReservationRequested(Event):
     """An operator wants nodes free for maintenance in [start_at, end_at): those named, or so many of the pool's."""
 
@@ -953,7 +979,7 @@ class DeadLettered(Event):
 
 
 EVENTS: Final[tuple[type[Event], ...]] = (
-    JobRequested, JobSubmitted, JobCancelRequested, NodeDrainRequested, NodeUndrainRequested, NodeCordonRequested,
+    JobRequested, JobSubmitted, JobCancelRequested, JobEstimateOrdered, JobPinRequested, NodeDrainRequested, NodeUndrainRequested, NodeCordonRequested,
     NodeDeathDeclared, ReservationRequested, ReservationWithdrawalRequested, CallAudited, JobAnalyzed, RunTimeEstimated, ProgressObserved, ProgressObservedV2, RunSlowed, RunDiagnosed, JobQueued, JobRejected,
     JobAssigned, JobStarted, JobStopping, JobReachabilityChanged, JobDiagnosing, JobRequeued, JobSucceeded, JobFailed, JobCancelled, NodeCordoned,
     NodeDrained, NodeUncordoned, NodeLost, NodeJoined, NodeUnreachable, NodeReserved, NodeUnreserved, MemberAssigned, MemberAssignedV2, MemberStopOrdered, MemberReleased, JobReasoned, RunStarted,

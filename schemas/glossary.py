@@ -30,6 +30,8 @@ MEANINGS: Final[dict[str, str]] = {
     "ReservationRequested.nodes": "The nodes that are wanted free; empty where `count` says how many.",
     "start_at": "When it begins.",
     "end_at": "When it has ended.",
+    "place": "Where in its priority class the job shall wait: `first`, `last`, or `none`: where the policy has it.",
+    "JobEstimateOrdered.p50_s": "Median of the run time as the operator has it, seconds; null clears what was ordered.",
     "why": "What was said about it, for people; may be empty.",
     "submitted_at": "When ingest accepted the job, Unix seconds.",
     "spec": "The job as it was accepted, every default decided.",

@@ -14,6 +14,7 @@ from schedmate.cli import (
     event_commands,
     history_commands,
     job_commands,
+    order_commands,
     pool_commands,
     progress_command,
     service_commands,
@@ -63,6 +64,7 @@ app.add_typer(event_commands.app, name="events")
 app.add_typer(history_commands.app, name="history")
 app.add_typer(token_commands.app, name="tokens")
 app.add_typer(trace_commands.app, name="traces")
+app.add_typer(order_commands.app, name="job")
 app.add_typer(pool_commands.app, name="pool")
 
 

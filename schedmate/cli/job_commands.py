@@ -280,6 +280,7 @@ def _show(job: JobView) -> None:
             if predicted is not None and predicted.p50_s is not None
             else "unknown",
         ),
+        ("ordered", rendering.order_words(job) or None),
         ("placed", f"{rendering.node_words(job)}: {job.why_there}" if job.why_there else None),
         ("progress", rendering.progress_words(job) if job.progress is not None else None),
         ("left", words if (words := rendering.left_words(job)) != "-" else None),

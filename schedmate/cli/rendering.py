@@ -91,6 +91,18 @@ def duration(seconds: float | None) -> str:
     return f"{hours // 24}d{hours % 24:02d}h"
 
 
+def order_words(job: JobView) -> str:
+    """Return what operators ordered of a job; empty where nothing."""
+    said = []
+    if job.pin is not None:
+        said.append(f"pinned {job.pin.place} by {job.pin.requested_by}{f': {job.pin.why}' if job.pin.why else ''}")
+    ordered = job.ordered_estimate
+    if ordered is not None:
+        why = f": {ordered.why}" if ordered.why else ""
+        said.append(f"estimate {duration(ordered.p50_s)} by {ordered.requested_by}{why}")
+    return "; ".join(said)
+
+
 def moment(at: float | None) -> str:
     """Return a time in the local zone; `-` when unknown."""
     return "-" if at is None else datetime.fromtimestamp(at, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -9,6 +9,8 @@ from schedmate.schemas.codec import decode
 from schedmate.schemas.events import (
     Event,
     JobCancelRequested,
+    JobEstimateOrdered,
+    JobPinRequested,
     JobSubmitted,
     NodeCordonRequested,
     NodeDeathDeclared,
@@ -96,6 +98,16 @@ def _job(envelope: Envelope[Any]) -> i.Input:
 def _cancel(envelope: Envelope[Any]) -> i.Input:
     event: JobCancelRequested = envelope.event
     return i.CancelRequested(event.job_id, event.requested_by)
+
+
+def _estimate_order(envelope: Envelope[Any]) -> i.Input:
+    event: JobEstimateOrdered = envelope.event
+    return i.EstimateOrdered(event.job_id, event.p10_s, event.p50_s, event.p90_s, event.requested_by, event.why)
+
+
+def _pin(envelope: Envelope[Any]) -> i.Input:
+    event: JobPinRequested = envelope.event
+    return i.JobPinned(event.job_id, event.place, event.requested_by, event.why)
 
 
 def _node_command(command: str) -> Callable[[Envelope[Any]], i.Input]:
@@ -232,6 +244,8 @@ def _report(envelope: Envelope[Any]) -> i.Input:
 _CONVERT: Final[dict[type[Event], Callable[[Envelope[Any]], i.Input | None]]] = {
     JobSubmitted: _job,
     JobCancelRequested: _cancel,
+    JobEstimateOrdered: _estimate_order,
+    JobPinRequested: _pin,
     NodeDrainRequested: _node_command("drain"),
     NodeUndrainRequested: _node_command("undrain"),
     NodeCordonRequested: _node_command("cordon"),

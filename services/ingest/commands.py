@@ -11,6 +11,8 @@ from schedmate.schemas.events import (
     CallAudited,
     Event,
     JobCancelRequested,
+    JobEstimateOrdered,
+    JobPinRequested,
     NodeCordonRequested,
     NodeDeathDeclared,
     NodeDrainRequested,
@@ -78,6 +80,28 @@ def cancel(job_id: str, pool: str, by: Principal, why: str, *, at: float) -> Env
     """Return the event that asks to cancel a job. Asking again is the same event."""
     event = JobCancelRequested(job_id=job_id, pool=pool, requested_by=by.name, why=why)
     return Envelope(id=ids.derived("cancel", job_id), source=SOURCE, time=at, event=event)
+
+
+Quantiles = tuple[float | None, float | None, float | None]
+"""p10, p50, p90, s; no p50 clears what was ordered."""
+Place = Literal["first", "last", "none"]
+
+
+def estimate(
+    job_id: str, pool: str, quantiles: Quantiles, by: Principal, why: str, *, event_id: str, at: float
+) -> Envelope[Event]:
+    """Return the event that puts an operator's estimate in the place of all others, or clears it."""
+    p10_s, p50_s, p90_s = quantiles
+    event = JobEstimateOrdered(
+        job_id=job_id, pool=pool, p10_s=p10_s, p50_s=p50_s, p90_s=p90_s, requested_by=by.name, why=why
+    )
+    return Envelope(id=event_id, source=SOURCE, time=at, event=event)
+
+
+def pin(job_id: str, pool: str, place: Place, by: Principal, why: str, *, event_id: str, at: float) -> Envelope[Event]:
+    """Return the event that pins a job in its class, or lets it go."""
+    event = JobPinRequested(job_id=job_id, pool=pool, place=place, requested_by=by.name, why=why)
+    return Envelope(id=event_id, source=SOURCE, time=at, event=event)
 
 
 def audited(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from schedmate.schemas.job import GPU_MILLI_WHOLE, Identifier, JobKind, PriorityClass
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import JobState
+
+RUN_S_MAX: Final = 366 * 86_400.0
+"""No run is said to be longer."""
 
 
 class Answer(BaseModel):
@@ -145,6 +148,26 @@ class CancelView(Answer):
     at: float
 
 
+class OrderedEstimateView(Answer):
+    """An operator's estimate, which stands in the place of all others."""
+
+    p10_s: float | None = None
+    p50_s: float
+    p90_s: float | None = None
+    requested_by: str
+    why: str = ""
+    at: float
+
+
+class PinView(Answer):
+    """That an operator has pinned the job in its priority class."""
+
+    place: Literal["first", "last"]
+    requested_by: str
+    why: str = ""
+    at: float
+
+
 class JobView(Answer):
     """One job: what was asked, where it stands and why, what was foretold, what came of it."""
 
@@ -207,6 +230,10 @@ class JobView(Answer):
     )
     exit_codes: dict[str, int | None] = Field(default_factory=dict, description="Of those members that have ended.")
     cancel: CancelView | None = None
+    ordered_estimate: OrderedEstimateView | None = Field(
+        default=None, description="The operator's, as asked; a time limit of the job bounds it."
+    )
+    pin: PinView | None = None
     trace_id: str | None = None
 
 
@@ -253,6 +280,13 @@ class Why(Answer):
     unblocks: UnblocksView | None = None
     at: float = Field(description="When this was so.")
     source: str = Field(description="`leader`: asked just now; `recorded`: the newest that was told.")
+
+
+class OrderAnswer(Answer):
+    """That an order about a job is on its way: the pool's log decides."""
+
+    job_id: str
+    state: JobState
 
 
 class CancelAnswer(Answer):
@@ -362,6 +396,27 @@ class CommandRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     why: str = Field(default="", max_length=1000, pattern=r"^[^\x00]*$")
+
+
+class EstimateOrder(BaseModel):
+    """How long a job runs, in the place of every estimate; or that this is cleared."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    p10_s: float | None = Field(default=None, gt=0, le=RUN_S_MAX)
+    p50_s: float | None = Field(default=None, gt=0, le=RUN_S_MAX, description="Needed unless `clear` is true.")
+    p90_s: float | None = Field(default=None, gt=0, le=RUN_S_MAX)
+    clear: bool = Field(default=False, description="Take the order back; no numbers then.")
+    why: str = Field(default="", max_length=1000, pattern=r"^[^\x00]*$")
+
+
+class PinOrder(BaseModel):
+    """Where a job shall wait in its priority class."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    place: Literal["first", "last", "none"] = Field(description="`none`: where the policy has it.")
+    why: str = Field(default="", max_length=1000, pattern=r"^[^\x00]*$", description="Needed for `first` and `last`.")
 
 
 class ReservationRequest(BaseModel):

@@ -16,6 +16,7 @@ from schedmate.services.ingest.access import Principal
 from schedmate.services.ingest.node_projection import resends
 from schedmate.services.ingest.projection import View
 
+_QUANTILES: Final = ("p10_s", "p50_s", "p90_s")
 PREVIEW_BYTES: Final = 400
 _WAITING: Final = frozenset({JobState.SUBMITTED, JobState.QUEUED, JobState.ASSIGNED})
 _RUNNING: Final = frozenset({JobState.RUNNING, JobState.STOPPING})
@@ -59,6 +60,8 @@ def job_view(view: View, now: float) -> models.JobView:
             "diagnosis": view.get("diagnosis"),
             "analysis": view.get("analysis"),
             "cancel": view.get("cancel"),
+            "ordered_estimate": _ordered_estimate(view),
+            "pin": pin if (pin := view.get("pin")) is not None and pin["place"] != "none" else None,
             "members": members,
             "exit_codes": {str(m["member"]): m.get("exit_code") for m in members if m.get("ended_at") is not None},
             "trace_id": trace_id(view.get("traceparent")) or None,
@@ -182,8 +185,22 @@ def _run_s(
     return max(0.0, ended_at - started_at) if ended_at is not None else None
 
 
+def _ordered_estimate(view: View) -> Mapping[str, Any] | None:
+    """Return the operator's estimate that stands, within the job's time limit."""
+    ordered = view.get("ordered_estimate")
+    if ordered is None or ordered["p50_s"] is None:
+        return None
+    limit_s = view["asked"].get("time_limit_s")
+    if limit_s is None:
+        return dict(ordered)
+    bounded = {name: min(ordered[name], limit_s) for name in _QUANTILES if ordered[name] is not None}
+    return {**ordered, **bounded}
+
+
 def _predicted(view: View, assigned: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the newest estimate; without any, what the assignment was made on."""
+    """Return the operator's estimate, else the newest; without any, what the assignment was made on."""
+    if (ordered := _ordered_estimate(view)) is not None:
+        return {**{name: ordered[name] for name in _QUANTILES}, "basis": "operator", "revision": 0}
     if (estimate := view.get("estimate")) is not None:
         return dict(estimate)
     if assigned.get("predicted_basis") is None:

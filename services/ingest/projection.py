@@ -19,6 +19,8 @@ from schedmate.schemas.events import (
     JobAnalyzed,
     JobCancelRequested,
     JobDecision,
+    JobEstimateOrdered,
+    JobPinRequested,
     JobReasoned,
     JobSubmitted,
     ProgressObserved,
@@ -269,6 +271,17 @@ def _cancel_requested(view: View, event: JobCancelRequested, envelope: Envelope[
     return {**view, "cancel": {"requested_by": event.requested_by, "why": event.why, "at": envelope.time}}
 
 
+def _ordered(name: str) -> Callable[[View, Any, Envelope[Event]], View]:
+    """Keep the newest order of an operator under this name, also one that takes the others back."""
+
+    def fold_order(view: View, event: JobEstimateOrdered | JobPinRequested, envelope: Envelope[Event]) -> View:
+        known = view.get(name)
+        told = {**event.model_dump(mode="json", exclude={"job_id", "pool"}), "at": envelope.time}
+        return view if known is not None and (known["at"] > told["at"] or known == told) else {**view, name: told}
+
+    return fold_order
+
+
 def _audited(view: View, event: CallAudited, _: Envelope[Event]) -> View:
     calls = with_call(view.get("calls", []), event)
     return view if calls is None else {**view, "calls": calls}
@@ -296,5 +309,7 @@ _FOLDS: Final[dict[type[Event], Callable[[View, Any, Envelope[Event]], View]]] =
     RunExitedV2: _run_exited,
     RunRefused: _run_refused,
     JobCancelRequested: _cancel_requested,
+    JobEstimateOrdered: _ordered("ordered_estimate"),
+    JobPinRequested: _ordered("pin"),
     CallAudited: _audited,
 }

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from schedmate.client import Client, ClientError
+from schedmate.schemas.job import JobRequest
 from tests.journal_checker import check_directories
 
 CHECKOUT = Path(__file__).parent.parent.parent
@@ -235,6 +236,37 @@ def test_operators_reserve_a_node_and_take_it_back(up: Up) -> None:
     up.until(lambda: "reserved" in up.nodes())
     up.until(lambda: set(up.nodes()) == {"up"})
     assert up.run("reserve", "n1", "--to", "noon", check=False).returncode == 2
+
+
+def test_operators_pin_a_job_and_say_how_long_one_runs(up: Up) -> None:
+    for node in ("n1", "n2"):
+        up.client.command_node(node, "drain")
+    up.until(lambda: up.nodes() == ["drained", "drained"])
+    asked = (JobRequest(name=name, gpus=4, command=("/bin/sleep", "0.2")) for name in ("pin-a", "pin-b", "pin-c"))
+    a, b, c = (up.client.submit(one).job_id for one in asked)
+    up.until(lambda: all(up.state(job) == "QUEUED" for job in (a, b, c)))
+    assert (
+        json.loads(up.run("job", "pin", "pin-c", "first", "--reason", "a demo waits", "--json").stdout)["job_id"] == c
+    )
+    up.client.pin(a, "last", "has time")
+    up.run("job", "estimate", "pin-b", "--p50", "1h30m", "--p90", "2h", "--why", "as last week")
+    up.until(lambda: "pinned it first: a demo waits" in up.client.why(c).detail)
+    up.until(lambda: "set its estimate to 5400 s" in up.client.why(b).detail)
+    up.until(lambda: up.client.job(c).pin and up.client.job(b).ordered_estimate)
+    assert "pinned first by local-operator: a demo waits" in up.run("show", "pin-c").stdout
+    predicted = up.client.job(b).predicted
+    assert predicted is not None
+    assert (predicted.p50_s, predicted.p90_s, predicted.basis) == (5400, 7200, "operator")
+    up.until(lambda: [call.call for call in up.client.events(b).calls] == ["estimate"])
+    up.client.clear_estimate(b)
+    up.until(lambda: "estimate to" not in up.client.why(b).detail)
+    up.client.command_node("n1", "undrain")
+    up.until(lambda: {up.state(job) for job in (a, b, c)} == {"SUCCEEDED"})
+    assert sorted((a, b, c), key=lambda job: up.client.job(job).started_at or 0.0) == [c, b, a]
+    with pytest.raises(ClientError, match="has ended"):
+        up.client.pin(a, "first", "too late")
+    up.client.command_node("n2", "undrain")
+    up.until(lambda: up.nodes() == ["up", "up"])
 
 
 def test_names_and_output_that_are_not_plain_text_do_no_harm(up: Up) -> None:

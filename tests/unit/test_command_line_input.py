@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from schedmate.cli import app as command_line
-from schedmate.cli import job_commands
+from schedmate.cli import job_commands, order_commands
 from schedmate.client import Client
 
 
@@ -130,3 +130,67 @@ def test_serve_tells_which_services_there_are(capsys, monkeypatch):
     assert stopped.value.code == 0
     assert "history-estimator" in capsys.readouterr().out
     assert "log-monitor" in refused(capsys, monkeypatch, "serve", "nonsense")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["estimate", "j", "--p50", "soon"], "--p50 'soon' is no duration"),
+        (["estimate", "j", "--p50", "0"], "--p50 '0' is no duration"),
+        (["estimate", "j", "--p50", "2h", "--p90", "nan"], "--p90 'nan' is no duration"),
+        (["estimate", "j", "--p50", "2h", "--clear"], "say --p50"),
+        (["estimate", "j", "--p10", "2h", "--clear"], "say --p50"),
+        (["estimate", "j"], "say --p50"),
+        (["pin", "j", "first"], "--reason"),
+        (["pin", "j", "last", "--reason", " "], "--reason"),
+        (["pin", "j", "second", "--reason", "x"], "second"),
+    ],
+)
+def test_an_order_about_a_job_that_makes_no_sense_is_one_line(capsys, monkeypatch, arguments, names):
+    assert names in refused(capsys, monkeypatch, "job", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90.0), ("90s", 90.0), ("1.5h", 5400.0), ("1h30m", 5400.0), ("1d12h", 129_600.0)]
+)
+def test_a_duration_is_seconds_or_parts_with_units(text, seconds):
+    assert order_commands.seconds_of(text, "--p50") == seconds
+
+
+def test_orders_about_a_job_are_sent_as_they_were_said(capsys, monkeypatch):
+    job_id, sent = "11111111-1111-5111-8111-111111111111", []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            view = {
+                "job_id": job_id, "name": "j", "tenant": "t", "user": "u", "pool": "p", "state": "QUEUED", "reason": "FRAGMENTED",
+                "detail": "", "attempt": 0, "submitted_at": 0, "wait_s": 0, "gpus": 1, "nodes": 1, "gpus_total": 1,
+                "priority": "normal", "retries": 0,
+            }  # fmt: skip
+            return httpx.Response(200, json=view)
+        sent.append((request.url.path.rpartition("/")[2], json.loads(request.content)))
+        return httpx.Response(202, json={"job_id": job_id, "state": "QUEUED"})
+
+    def client() -> Client:
+        return Client("http://127.0.0.1:1", transport=httpx.MockTransport(answer))
+
+    monkeypatch.setattr(order_commands.Client, "from_environment", client)
+    for arguments in (
+        ["estimate", job_id, "--p50", "2h", "--p10", "1h", "--why", "known"],
+        ["estimate", job_id, "--clear"],
+        ["pin", job_id, "first", "--reason", "a demo"],
+        ["pin", job_id, "none", "--json"],
+    ):
+        monkeypatch.setattr(sys, "argv", ["schedmate", "job", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            command_line.main()
+        assert stopped.value.code == 0
+    assert sent == [
+        ("estimate", {"p10_s": 3600.0, "p50_s": 7200.0, "p90_s": None, "why": "known"}),
+        ("estimate", {"clear": True, "why": ""}),
+        ("pin", {"place": "first", "why": "a demo"}),
+        ("pin", {"place": "none", "why": ""}),
+    ]
+    out = capsys.readouterr().out
+    assert "an estimate of 2h00m requested" in out
+    assert "to be pinned first" in out

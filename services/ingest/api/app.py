@@ -20,13 +20,16 @@ from schedmate.services.ingest.api import (
     jobs,
     logs,
     nodes,
+    orders,
     reservations,
 )
 from schedmate.services.ingest.api.context import Context
 from schedmate.services.ingest.api.edge import Edge, problem_response
 from schedmate.services.ingest.problems import Kind, Problem
 
-_ROUTERS: Final = tuple(module.router for module in (jobs, logs, nodes, reservations, bundles, dead_letters, events))
+_ROUTERS: Final = tuple(
+    module.router for module in (jobs, logs, nodes, orders, reservations, bundles, dead_letters, events)
+)
 _KINDS: Final = {kind.status: kind for kind in (Kind.BAD_REQUEST, Kind.NOT_FOUND, Kind.METHOD_NOT_ALLOWED)}
 _DETAILS: Final = {
     404: "There is nothing at this path; /openapi.json lists what there is.",

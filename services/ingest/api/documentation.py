@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 
 from schedmate.schemas.job import JobRequest
 from schedmate.services.ingest.api.bodies import JSON_TYPE, MULTIPART_TYPE
-from schedmate.services.ingest.models import CommandRequest, ReservationRequest
+from schedmate.services.ingest.models import CommandRequest, EstimateOrder, PinOrder, ReservationRequest
 from schedmate.services.ingest.problems import Kind, ProblemDetails, documented
 
 ALWAYS: Final = (Kind.WRONG_HOST, Kind.UNAUTHORIZED, Kind.FORBIDDEN, Kind.RATE, Kind.INTERNAL, Kind.UNAVAILABLE)
@@ -74,7 +74,7 @@ def install(app: FastAPI) -> None:
                 tags=app.openapi_tags,
             )
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            for model in (JobRequest, CommandRequest, ReservationRequest, ProblemDetails):
+            for model in (JobRequest, CommandRequest, EstimateOrder, PinOrder, ReservationRequest, ProblemDetails):
                 schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
                 schemas.update(schema.pop("$defs", {}))
                 schemas[model.__name__] = schema

@@ -200,13 +200,18 @@ def _matches(view: View, wanted: Mapping[str, str | None], states: set[str] | No
     return all(value is None or asked[name] == value for name, value in wanted.items())
 
 
+def is_job_id(given: str) -> bool:
+    """Tell whether this could be a job's id."""
+    return bool(_JOB_ID.match(given))
+
+
 async def visible_job(context: Context, principal: Principal, job_id: str) -> View:
     """Return the document of a job.
 
     Raises:
         Problem: there is none, or it is another tenant's.
     """
-    view = await context.read_model.view(job_id) if _JOB_ID.match(job_id) else None
+    view = await context.read_model.view(job_id) if is_job_id(job_id) else None
     if view is None or not presentation.visible(view, principal):
         raise not_found("job with this id")
     return view
