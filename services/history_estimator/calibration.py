@@ -10,9 +10,8 @@ so that in the long run a share a lies outside, whatever the jobs do. The feedba
 is judged by the interval that it was given. The step follows the spread of the pool's own misjudgements, and is larger at first. In
 logarithms of seconds.
 
-Which of several points is the median's best stand-in is chosen by what each was worth for the last jobs of the class (following the
-leader, with a fading memory): jobs come in sweeps whose run times are nearly equal, where the running median hits and a model's mean
-misses, and in between it is the other way round.
+Which of several points stands for the median is chosen by what each was worth for the last jobs of the class (following the leader, with
+a fading memory): where jobs come in sweeps it is mostly the point of the spreads (`spread`), where the source tells much of them, the mean.
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ def _tracked(offset: float, step: float, *, outside: bool) -> float:
     return min(max(offset, -OFFSET_MAX), OFFSET_MAX)
 
 
-POINTS: Final = 3
+POINTS: Final = 2
 KEPT: Final = 0.98
 OFF_MAX: Final = 4.0
-SQUARE: Final = 0.05
+SQUARE: Final = 0.07
 
 
 @dataclass(slots=True)

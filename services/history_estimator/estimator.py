@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from math import exp, isfinite, log, sqrt
 from typing import Final, TypeVar
 
+import numpy as np
+
 from schedmate.schemas.events import EstimateBasis
 from schedmate.services.history_estimator import learned
-from schedmate.services.history_estimator.calibration import Choice, Tracker
+from schedmate.services.history_estimator.calibration import POINTS, Choice, Tracker
 from schedmate.services.history_estimator.estimate import UNKNOWN, Estimate, quantile
 from schedmate.services.history_estimator.features import Past, Row
 from schedmate.services.history_estimator.hazard import Hazard
@@ -27,6 +29,7 @@ from schedmate.services.history_estimator.paces import Clusters
 from schedmate.services.history_estimator.rivals import Rivals
 from schedmate.services.history_estimator.sampling import COMMON, Samples
 from schedmate.services.history_estimator.similar import SimilarJobs, VectorIndex
+from schedmate.services.history_estimator.spread import PLACES, Numbers, middles
 from schedmate.services.history_estimator.traits import Traits
 
 REPEATS_MAX: Final = 20
@@ -35,11 +38,6 @@ KEYS_MAX: Final = 200_000
 VOICES_MIN: Final = 3
 T = TypeVar("T")
 Key = tuple[str, ...]
-DEAD_BAND: Final = 1.5
-"""In logarithms: how far the learned mean must lie from the run time of the job's predecessor before it moves the estimate. Jobs come in
-sweeps whose run times are nearly equal, and a mean of several sweeps hits none of them."""
-TOWARDS_MEAN: Final = 0.35
-"""How far the chosen point moves towards the learned mean: a third of the way costs few hits, and takes off the largest misses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +212,7 @@ class Estimator:
         told = [self._exact(job) for job in jobs]
         rows = [self._row(job, at) for job, known in zip(jobs, told, strict=True) if known is None]
         asked = [job for job, known in zip(jobs, told, strict=True) if known is None]
-        predicted = iter(self._predicted(asked, rows))
+        predicted = iter(self._predicted(asked, rows, at))
         return [
             self._calibrated(job, known or self._nearer(job, next(predicted)))
             for job, known in zip(jobs, told, strict=True)
@@ -258,7 +256,7 @@ class Estimator:
         own = tuple(n.job for n in near if n.tenant == job.tenant)
         return _of_logs(EstimateBasis.SIMILAR_JOBS, [n.log_s for n in near], own, len(near) - len(own))
 
-    def _predicted(self, jobs: Sequence[Job], rows: Sequence[Row]) -> list[_Told | None]:
+    def _predicted(self, jobs: Sequence[Job], rows: Sequence[Row], at: float) -> list[_Told | None]:
         """Return what the learned models say, None where there is none for the job."""
         out: list[_Told | None] = [None] * len(jobs)
         if not self._learns:
@@ -272,20 +270,31 @@ class Estimator:
             model = self._samples.model(name)
             if model is None:
                 continue
-            told = model.predict([rows[p].values for p in places])
+            taken = [rows[p].values for p in places]
+            told = model.predict(taken)
+            at_hand = self._points([jobs[p] for p in places], told[:, 1], model.spreads(taken), at).tolist()
             elsewhere = self._samples.jobs(name) if name == COMMON else 0
-            for place, (low, mean, high) in zip(places, told.tolist(), strict=True):
+            for place, (low, mean, high), points in zip(places, told.tolist(), at_hand, strict=True):
                 first = model.first_time(rows[place].values, rows[place].level, mean)
                 if first is not None:
                     out[place] = _Told(EstimateBasis.LEARNED, *first, elsewhere=elsewhere, judged="first time")
                     continue
-                points = (_beyond_dead_band(rows[place].recent, mean), rows[place].level, mean)
-                chosen = _kept(self._choices, _class(jobs[place]), Choice).pick(points)
-                middle = chosen + TOWARDS_MEAN * (mean - chosen)
+                middle = _kept(self._choices, _class(jobs[place]), Choice).pick(points)
                 peers = self._past.of_class(jobs[place]) if name != COMMON else None
                 newest = tuple(peers.newest(SIMILAR_SHOWN)) if peers is not None else ()
-                out[place] = _Told(EstimateBasis.LEARNED, low, middle, high, newest, elsewhere, points)
+                out[place] = _Told(EstimateBasis.LEARNED, low, middle, high, newest, elsewhere, tuple(points))
         return out
+
+    def _points(self, jobs: Sequence[Job], boosted: Numbers, grown: Numbers | None, at: float) -> Numbers:
+        """Return the points of which a class takes what was worth most: that of the spreads, and the mean. Shape (jobs, POINTS)."""
+        if grown is None:
+            return np.column_stack([boosted] * POINTS)
+        keys = [(*_class(job), job.gpu_type or "") for job in jobs]
+        by_class = {key: self._past.recent(job, at) for key, job in dict(zip(keys, jobs, strict=True)).items()}
+        recents = [by_class[key] for key in keys]
+        recent = np.array([told if told is not None else own for told, own in zip(recents, grown, strict=True)])
+        means = (boosted + grown @ PLACES + recent @ PLACES) / 3.0
+        return np.column_stack([middles([grown, recent], means), means])
 
     def _stated(self, job: Job) -> _Told | None:
         """The steps that the code states, times the step time of its kin on that GPU type."""
@@ -357,11 +366,6 @@ def _of_logs(basis: EstimateBasis, logs: Sequence[float], similar: tuple[str, ..
     return _Told(
         basis, quantile(ordered, 0.1) - widening, quantile(ordered, 0.5), quantile(ordered, 0.9) + widening, similar, elsewhere
     )  # fmt: skip
-
-
-def _beyond_dead_band(level: float, mean: float) -> float:
-    off = mean - level
-    return level + (off - DEAD_BAND if off > DEAD_BAND else off + DEAD_BAND if off < -DEAD_BAND else 0.0)
 
 
 def _class(job: Job) -> Key:

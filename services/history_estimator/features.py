@@ -20,6 +20,7 @@ from schedmate.services.history_estimator.groups import (
     Group,
 )
 from schedmate.services.history_estimator.jobs import Ended, Job, plain_name
+from schedmate.services.history_estimator.spread import RECENT_MAX, Numbers, recent, spread
 from schedmate.services.history_estimator.work import kind_of
 
 CLASS_DURATIONS: Final = (
@@ -69,13 +70,10 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A job's features at its submission. `level` is the running median of its class, `recent` the run time of the job of its class
-    submitted last, where that has ended, else the level. Both are logarithms of seconds.
-    """
+    """A job's features at its submission. `level` is the running median of its class, the logarithm of seconds."""
 
     values: Sequence[float]
     level: float
-    recent: float
     at: float
 
 
@@ -124,6 +122,18 @@ class Past:
         keys = (*_size_keys(job), _kin_keys(job)[0])
         return [group for key in keys if key is not None and (group := self._groups.get(key)) is not None]
 
+    def recent(self, job: Job, at: float) -> Numbers | None:
+        """Return the spread of the runs of the job's class that were submitted last, None before the first has ended.
+
+        What outlasts them is spread as the last runs of the class, or while those are few, of the pool.
+        """
+        peers, pool = self._groups.get(_class_key(job)), self._groups.get(_pool_key(job))
+        if peers is None or pool is None or not peers.ordered:
+            return None
+        logs, ended = peers.runs(at, RECENT_MAX)
+        long_run = spread(peers.ordered) + 0.5 / max(len(pool.ordered), 1) * spread(pool.ordered)
+        return recent(logs, ended, long_run) if logs else long_run / long_run.sum()
+
     def row(self, job: Job, at: float) -> Row:
         """Return the job's features at an instant; the job itself is not yet submitted, or does not count."""
         peers, pool = self._groups.get(_class_key(job), _NONE), self._groups.get(_pool_key(job), _NONE)
@@ -135,7 +145,6 @@ class Past:
             level = pool_durations[_DURATION_AT["median_200"]]
         if level != level:  # noqa: PLR0124
             level = UNKNOWN_LOG_S
-        recent = durations[_DURATION_AT["recent"]]
         values = [
             self._code("pool", job.pool), log2(max(job.gpus, 1)), log(job.time_limit_s) if job.time_limit_s else nan,
             *(_number(job.workload.get(name)) for name in NUMBERS), *(self._code(name, job.workload.get(name)) for name in WORDS),
@@ -148,7 +157,7 @@ class Past:
             values.extend(told[n] for n in _KIN_DURATIONS_AT)
         values.extend(durations[n] - level for n in _RELATIVE_AT)
         values.extend((series[0] - level, series[3] - level, self._code("kind", kind_of(job.workload))))
-        return Row(array("d", values), level, recent if recent == recent else level, at)  # noqa: PLR0124
+        return Row(array("d", values), level, at)
 
     def _group(self, key: Key) -> Group:
         group = self._groups.get(key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from math import log1p, nan
+from math import log, log1p, nan
 from typing import Final
 
 LAST_MAX: Final = 200
@@ -111,6 +111,21 @@ class Group:
     def newest(self, count: int) -> list[str]:
         """Return the jobs that ended last, newest first."""
         return [job for job, _ in zip(reversed(self._durations), range(count), strict=False)]
+
+    def runs(self, at: float, count: int) -> tuple[list[float], list[bool]]:
+        """Return the run times of the jobs submitted last, newest first, and whether each has ended; of one that runs, its age so far."""
+        logs: list[float] = []
+        ended: list[bool] = []
+        for _, job in reversed(self._submitted):
+            duration = self._durations.get(job)
+            since = self._running.get(job) if duration is None else None
+            if duration is None and since is None:
+                continue
+            logs.append(duration if duration is not None else log(max(at - since, 1.0)) if since is not None else 0.0)
+            ended.append(duration is not None)
+            if len(logs) == count:
+                break
+        return logs, ended
 
     def durations(self, at: float) -> list[float]:
         """Return the features that are durations, by `DURATION_NAMES`; NaN is unknown.

@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from schedmate.services.history_estimator.features import COLUMNS
+from schedmate.services.history_estimator.forest import Forest
 from schedmate.services.history_estimator.novelty import Guard, Mask, guard
 from schedmate.services.history_estimator.trees import BINS_MAX, Bins, FlatTrees, Numbers
 
@@ -48,22 +49,28 @@ def available() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a fit takes: rows and logarithms of run times of ended jobs, oldest first; rows and logarithms of the ages of jobs that still run."""
+    """What a fit takes: rows and logarithms of run times of ended jobs, oldest first; rows and logarithms of the ages of jobs that still run.
+
+    `shared`: of several tenants.
+    """
 
     rows: Sequence[Sequence[float]]
     logs: Sequence[float]
     running_rows: Sequence[Sequence[float]] = ()
     running_logs: Sequence[float] = ()
+    shared: bool = False
 
 
 class Model:
-    """A fitted model; immutable."""
+    """A fitted model. Its boosted trees are fixed; the leaves of its forest, where it is one tenant's, take in the jobs that end."""
 
     def __init__(
-        self, models: Sequence[Any], columns: Places, bins: Bins, flat: FlatTrees | None, guarded: Guard | None = None
-    ) -> None:
+        self, models: Sequence[Any], columns: Places, bins: Bins, flat: FlatTrees | None, guarded: Guard | None = None,
+        forest: Forest | None = None, *, shared: bool = False,
+    ) -> None:  # fmt: skip
         self._models, self._columns, self._bins, self._flat = models, columns, bins, flat
         self._guard = guarded
+        self._forest, self._shared = forest, shared
 
     def first_time(self, row: Sequence[float], level: float, told: float) -> tuple[float, float, float] | None:
         """Return what is to be said of a row whose kind of job the model never saw (low, middle, high), None of any other."""
@@ -80,6 +87,17 @@ class Model:
         told = np.column_stack([told[:, 0], told[:, 2:].mean(axis=1), told[:, 1]])
         told.sort(axis=1)
         return told
+
+    def spreads(self, rows: Sequence[Sequence[float]]) -> Numbers | None:
+        """Return, a row each, the spread of the run times of the jobs most like it (shape (rows, BINS)); None where there is no forest."""
+        if self._forest is None:
+            return None
+        return self._forest.spreads(np.asarray(rows, dtype=np.float64)[:, self._columns])
+
+    def learn(self, row: Sequence[float], log_s: float) -> None:
+        """A job with this row has ended since the fit; a model of several tenants does not change by it."""
+        if self._forest is not None and not self._shared:
+            self._forest.learn(np.asarray(row, dtype=np.float64)[self._columns], log_s)
 
 
 def fit(sample: Sample, before: Model | None = None) -> Model | None:
@@ -116,7 +134,8 @@ def fit(sample: Sample, before: Model | None = None) -> Model | None:
         guarded = (
             _guarded(rows[:ended][-GUARD_ROWS:], logs[:ended][-GUARD_ROWS:]) if rows.shape[1] == len(COLUMNS) else None
         )
-    return Model(models, columns, bins, flat, guarded)
+        forest = Forest.grown(taken[:ended], logs[:ended], weights[:ended], shared=sample.shared)
+    return Model(models, columns, bins, flat, guarded, forest, shared=sample.shared)
 
 
 def _guarded(rows: Numbers, logs: Numbers) -> Guard | None:

@@ -57,7 +57,10 @@ class Samples:
             gone, _ = self._tenants.popitem(last=False)
             self._fits.pop(gone, None)
         self._tenants.setdefault(tenant, _Tenant()).rows.append((row, log_s, self._seen))
-        self._fits.setdefault(tenant, _Fits(next_at=self._least)).ended += 1
+        own = self._fits.setdefault(tenant, _Fits(next_at=self._least))
+        own.ended += 1
+        if own.model is not None:
+            own.model.learn(row, log_s)
         self._fits[COMMON].ended += 1
 
     def due(self) -> str | None:
@@ -95,8 +98,9 @@ class Samples:
             taken = list(self._tenants[name].rows)
             open_rows = [r for r in running if r[0] == name]
         return Sample(
-            [r[0] for r in taken], [r[1] for r in taken], [r[1] for r in open_rows], [r[2] for r in open_rows]
-        )
+            [r[0] for r in taken], [r[1] for r in taken], [r[1] for r in open_rows], [r[2] for r in open_rows],
+            shared=name == COMMON,
+        )  # fmt: skip
 
     def install(self, name: str, model: Model | None, jobs: int) -> None:
         """Take a fitted model into use, and say when the next is due."""

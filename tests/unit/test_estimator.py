@@ -414,7 +414,7 @@ def test_a_row_has_its_columns_and_a_first_job_is_unknown():
     past = Past()
     row = past.row(Job("x", 0.0), 0.0)
     assert len(row.values) == len(COLUMNS)
-    assert row.level == row.recent == log(3600)
+    assert row.level == log(3600)
     for n in range(250):
         past.submit(Job(f"w{n}", 0.0, workload={"dataset": f"d{n}", "epochs": True, "total_steps": -1}))
         past.row(Job("y", 0.0, workload={"dataset": f"d{n}"}), 0.0)

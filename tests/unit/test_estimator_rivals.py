@@ -32,7 +32,7 @@ def estimator(monkeypatch: pytest.MonkeyPatch) -> Estimator:
     monkeypatch.setattr(
         made, "_alike", lambda job: told(EstimateBasis.SIMILAR_JOBS, 4.0) if job.user != "new" else None
     )
-    monkeypatch.setattr(made, "_predicted", lambda jobs, _rows: [told(EstimateBasis.LEARNED, 6.0) for _ in jobs])
+    monkeypatch.setattr(made, "_predicted", lambda jobs, _rows, _at: [told(EstimateBasis.LEARNED, 6.0) for _ in jobs])
     return made
 
 
@@ -57,5 +57,5 @@ def test_where_nothing_is_alike_the_model_speaks_as_before(estimator: Estimator)
 
 def test_a_guarded_word_of_the_model_is_no_rival(estimator: Estimator, monkeypatch: pytest.MonkeyPatch):
     guarded = [told(EstimateBasis.LEARNED, 6.0, judged="first time")]
-    monkeypatch.setattr(estimator, "_predicted", lambda _jobs, _rows: guarded)
+    monkeypatch.setattr(estimator, "_predicted", lambda _jobs, _rows, _at: guarded)
     assert [run(estimator, n, 403.0) for n in range(3)] == ["similar_jobs"] * 3
