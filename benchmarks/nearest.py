@@ -42,7 +42,7 @@ def main() -> int:
         near = {place for place, _ in index.nearest(one, NEAREST)}
         took_s += time.process_time() - began
         found += len(near & set(np.argpartition(-(vectors @ one), NEAREST)[:NEAREST].tolist()))
-    older = index._older  # noqa: SLF001 - its memory is wanted
+    older = index._graph  # noqa: SLF001 - its memory is wanted
     graph_mb = older.memory_usage / 1e6 if older is not None else 0.0
     print(
         f"{given.vectors} vectors of {given.dimensions}, the newest {given.exact} exact: recall at {NEAREST} {found / (ASKED * NEAREST):.3f}; "

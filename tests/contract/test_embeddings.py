@@ -244,7 +244,22 @@ def test_beyond_the_exact_ones_at_least_95_of_100_are_found_and_what_is_too_old_
         truth = np.argsort(-similar[oldest:])[:10] + oldest
         found, wanted = found + len(set(truth.tolist()) & {place for place, _ in near}), wanted + 10
     assert found / wanted >= 0.95
-    assert len(index._older) == 2_000
+    assert len(index._graph) == len(index._older) == 2_000
+
+
+def test_of_many_equal_vectors_the_newest_are_found_and_the_rare_among_them_too(seed: int):
+    points = drawn(seed, 100, kinds=100)
+    kinds = np.random.default_rng(seed).zipf(1.3, 3_000) % 100
+    index = layered(100, 2_000)
+    for place, kind in enumerate(kinds):
+        index.add(place, points[kind].tolist())
+    assert len(index._graph) == len(set(kinds[900:2_900].tolist()))
+    oldest = 900
+    for kind in range(100):
+        near = index.nearest(points[kind].tolist(), 10)
+        places = [place for place in range(2_999, oldest - 1, -1) if kinds[place] == kind][:10]
+        assert {place for place, _ in near} >= set(places)
+        assert len(near) == 10
 
 
 def test_two_layered_indexes_find_the_same(seed: int):
