@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import log
@@ -33,6 +33,7 @@ SEEN = 0.05  # of its run, after which a job's own progress is believed
 PAIRS = 20_000
 TREES = 150
 KNOWN_MIN = 50
+PARTS = ("all", "new", "unseen", "controls", "worth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,12 @@ def main() -> int:
     parser.add_argument("trace", type=Path)
     parser.add_argument("--traces", type=Path, required=True)
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--parts", default=",".join(PARTS), help="which parts of the page, with commas")
     given = parser.parse_args()
     jobs = knowledge.load(given.trace)
     summary = json.loads((given.trace / "summary.json").read_text("utf-8"))
     climbed = Ladder(jobs, given.trace, Profiles(given.traces / "pollux-osdi21" / "profiles"))
-    text = page(climbed, summary, given.trace)
+    text = page(climbed, summary, given.trace, given.parts.split(","))
     print(text)
     if given.page is not None:
         given.page.write_text(text, encoding="utf-8")
@@ -256,7 +258,7 @@ def _cached(path: Path, make: Callable[[], dict[str, dict[str, Any]]]) -> dict[s
 # --- the page ----------------------------------------------------------------------------------------------------------
 
 
-def page(climbed: Ladder, summary: dict[str, Any], folder: Path) -> str:
+def page(climbed: Ladder, summary: dict[str, Any], folder: Path, wanted: Sequence[str] = PARTS) -> str:
     """Return the ladder as a page. Each part is kept in the folder (`part-NAME.md`) and made again where it is not there."""
     from benchmarks.semantic_trace import unseen  # noqa: PLC0415 - it builds on this module
     from benchmarks.semantic_trace.closed_loop import worth  # noqa: PLC0415 - the simulator is wanted here only
@@ -276,7 +278,7 @@ def page(climbed: Ladder, summary: dict[str, Any], folder: Path) -> str:
         "worth": lambda: worth(climbed, steps(), summary, folder),
     }  # fmt: skip
     lines = [f"## The ladder on the {summary['split']} families", "", about, "", f"The step `+ model`: {asked}", ""]
-    for name, make in parts.items():
+    for name, make in ((n, parts[n]) for n in PARTS if n in wanted):
         path = folder / f"part-{name}.md"
         if not path.exists():
             path.write_text("\n".join(make()) + "\n", encoding="utf-8")
