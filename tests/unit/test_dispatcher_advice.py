@@ -36,7 +36,7 @@ def job(p50_s: float | None, **given_):
 
 
 def pool(weight: float, **config):
-    return SimpleNamespace(config=PoolConfig(**config), trust_in=lambda _: weight, at=0.0)
+    return SimpleNamespace(config=PoolConfig(**config), trust_in=lambda _: weight, at=0.0, by_quantiles=False)
 
 
 @pytest.mark.parametrize(

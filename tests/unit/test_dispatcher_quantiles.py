@@ -15,7 +15,6 @@ from schedmate.schemas.states import JobState
 from schedmate.services.dispatcher.core import inputs as i
 from schedmate.services.dispatcher.core.advice import NO_ADVICE_S, ordered_s, remaining_s, turns_at, weighed_s
 from schedmate.services.dispatcher.core.config import PoolConfig
-from schedmate.services.dispatcher.core.policy import policy_named
 from schedmate.services.dispatcher.core.quantiles import edges_of, index_s, next_turn_s, turn_s
 from schedmate.services.dispatcher.core.trust import Trust
 from tests.dispatching import PoolUnderTest, arrived, report
@@ -104,7 +103,8 @@ def job(p10_s: float | None, p50_s: float | None, p90_s: float | None, **given_)
 
 def pool(weight: float, at: float = 0.0, **config):
     given_ = PoolConfig(**({"advice_rule": "quantiles"} | config))
-    return SimpleNamespace(config=given_, trust_in=lambda _: weight, at=at, policy=policy_named("srtf"))
+    by_quantiles = given_.advice_rule == "quantiles"
+    return SimpleNamespace(config=given_, trust_in=lambda _: weight, at=at, by_quantiles=by_quantiles)
 
 
 @given(TRIPLES, st.sampled_from([0.05, 0.35, 1.0]))
