@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ("AVOID_MAX", "CORE_VERSION", "ENDED", "STARTED", "TOLD", "Job", "Member", "Node", "PoolState")
 
-CORE_VERSION: Final = "2"
+CORE_VERSION: Final = "3"
 Request = tuple[int, int, str | None]
 """GPUs per node, thousandths of each, GPU type."""
 
