@@ -48,7 +48,7 @@ INTO: dict[type[e.Event], type[i.Input]] = {
     e.ReservationRequested: i.ReservationMade, e.ReservationWithdrawalRequested: i.ReservationWithdrawn,
     e.RunTimeEstimated: i.EstimateArrived, e.ProgressObserved: i.ProgressArrived, e.ProgressObservedV2: i.ProgressArrived, e.RunDiagnosed: i.DiagnosisArrived,
     e.RunStarted: i.MemberStarted, e.RunExited: i.MemberExited, e.RunRefused: i.MemberRefused, e.NodeReported: i.NodeReported, e.NodeReportedV2: i.NodeReported,
-    e.RunExitedV2: i.MemberExited, e.NodeReportedV3: i.NodeReported,
+    e.RunExitedV2: i.MemberExited, e.NodeReportedV3: i.NodeReported, e.JobEstimateOrdered: i.EstimateOrdered, e.JobPinRequested: i.JobPinned,
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from schedmate.schemas.job import JobRequest
+from schedmate.schemas.job import GPU_MILLI_WHOLE, JobRequest
 from schedmate.services.ingest.api.bodies import JSON_TYPE, MULTIPART_TYPE
 from schedmate.services.ingest.models import CommandRequest, EstimateOrder, PinOrder, ReservationRequest
 from schedmate.services.ingest.problems import Kind, ProblemDetails, documented
@@ -95,7 +95,7 @@ def _say_that_tokens_are_optional(document: dict[str, Any]) -> None:
 
 
 def _say_exactly_one(schema: dict[str, Any]) -> None:
-    """Add what the model checks and Pydantic does not say: one of command and script, where an entry lies, env's names."""
+    """Add what the model checks and Pydantic does not say: one of command and script, where an entry lies, what a part of a GPU goes with, env's names."""
     schema["properties"]["env"]["additionalProperties"] = False
     null = {"type": "null"}
     command = {"type": "array", "minItems": 1, "prefixItems": [{"type": "string", "minLength": 1}]}
@@ -108,3 +108,5 @@ def _say_exactly_one(schema: dict[str, Any]) -> None:
         {"properties": {"entry": null}},
         *({"required": [place], "properties": {place: {"type": "string"}}} for place in ("bundle", "workdir")),
     ]
+    whole, one = {"const": GPU_MILLI_WHOLE}, {"const": 1}
+    schema["allOf"] = [{"anyOf": [{"properties": {"gpu_milli": whole}}, {"properties": {"gpus": one, "nodes": one}}]}]
