@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random  # noqa: TID251 - the seed of the run; tests pass it on as SeededRandom
+from dataclasses import replace
 from pathlib import Path
 
 import hypothesis
@@ -42,10 +43,24 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _tell_apart(items)
     for item in items:
         room = item.path.relative_to(TESTS).parts[0]
         if room in MAY_USE_LOOPBACK or item.get_closest_marker("servers") or item.get_closest_marker("localhost"):
             item.add_marker(pytest.mark.allow_hosts(LOOPBACK))
+
+
+def _tell_apart(items: list[pytest.Item]) -> None:
+    """Give every test an id of its own: of those that share one (Schemathesis names all operations alike) xdist runs a single one."""
+    for item in items:
+        if operation := getattr(item, "operation_label", None):
+            item._id = replace(item.id, params=operation)
+    seen: set[str] = set()
+    doubled = sorted({item.nodeid for item in items if item.nodeid in seen or seen.add(item.nodeid)})
+    if doubled:
+        raise pytest.UsageError(
+            f"{len(doubled)} test ids stand for several tests, of which xdist would run one: {doubled[:3]}"
+        )
 
 
 @pytest.hookimpl(wrapper=True)

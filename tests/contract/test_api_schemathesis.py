@@ -11,6 +11,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from hypothesis import seed as hypothesis_seed
+from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from schedmate.infra.blobs.memory import MemoryBlobs
@@ -108,7 +109,13 @@ def test_no_answer_is_beyond_what_the_document_allows(case: schemathesis.Case, a
     brings_bundle = (
         case.operation.definition.raw.get("operationId") == "put_bundle" or case.media_type == "multipart/form-data"
     )
-    # nor that quantiles ascend, and that a reason is more than blanks
-    orders = case.operation.definition.raw.get("operationId") in ("order_estimate", "pin_job")
+    # nor that quantiles ascend, that a reason is more than blanks, and that a reservation ends after it begins
+    orders = case.operation.definition.raw.get("operationId") in ("order_estimate", "pin_job", "reserve_nodes")
     unfit = [positive_data_acceptance] if brings_bundle or orders else []
-    case.call_and_validate(base_url=api_url, timeout=20, excluded_checks=unfit)
+    response = case.call(base_url=api_url, timeout=20)
+    if (
+        response.status_code == 503
+    ):  # no dispatcher leads these pools: the document has this answer where a leader is asked
+        assert response.json()["type"] == "urn:schedmate:problem:unavailable"
+        unfit.append(not_a_server_error)
+    case.validate_response(response, excluded_checks=unfit)

@@ -79,6 +79,7 @@ def install(app: FastAPI) -> None:
                 schemas.update(schema.pop("$defs", {}))
                 schemas[model.__name__] = schema
             _say_exactly_one(schemas["JobRequest"])
+            _say_named_or_counted(schemas["ReservationRequest"])
             _say_that_tokens_are_optional(document)
             app.openapi_schema = document
         return app.openapi_schema
@@ -110,3 +111,11 @@ def _say_exactly_one(schema: dict[str, Any]) -> None:
     ]
     whole, one = {"const": GPU_MILLI_WHOLE}, {"const": 1}
     schema["allOf"] = [{"anyOf": [{"properties": {"gpu_milli": whole}}, {"properties": {"gpus": one, "nodes": one}}]}]
+
+
+def _say_named_or_counted(schema: dict[str, Any]) -> None:
+    """Add that a reservation names its nodes or says how many, one of the two."""
+    schema["oneOf"] = [
+        {"required": ["nodes"], "properties": {"nodes": {"minItems": 1}, "count": {"const": 0}}},
+        {"required": ["count"], "properties": {"nodes": {"maxItems": 0}, "count": {"minimum": 1}}},
+    ]
