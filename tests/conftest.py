@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random  # noqa: TID251 - the seed of the run; tests pass it on as SeededRandom
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,8 +56,7 @@ def _tell_apart(items: list[pytest.Item]) -> None:
     for item in items:
         if operation := getattr(item, "operation_label", None):
             item._id = replace(item.id, params=operation)
-    seen: set[str] = set()
-    doubled = sorted({item.nodeid for item in items if item.nodeid in seen or seen.add(item.nodeid)})
+    doubled = [name for name, times in Counter(item.nodeid for item in items).items() if times > 1]
     if doubled:
         raise pytest.UsageError(
             f"{len(doubled)} test ids stand for several tests, of which xdist would run one: {doubled[:3]}"
