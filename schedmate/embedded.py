@@ -60,6 +60,11 @@ class UpSettings(ServiceSettings):
     )
 
 
+def dispatcher_settings(settings: UpSettings, common: dict[str, Any]) -> DispatcherSettings:
+    """Return the dispatcher's settings: host and port of the API are the API's, and `why` is asked from within."""
+    return DispatcherSettings(**common, policy=settings.policy, api_host="127.0.0.1", api_port=0)
+
+
 def up_components(settings: UpSettings, parts: Parts) -> list[Component]:
     """Return the components of the single process, advisors and workers included."""
     own = ("health_port", "health_host", "start_timeout_s", "drain_timeout_s")  # the process's, not a service's
@@ -68,7 +73,7 @@ def up_components(settings: UpSettings, parts: Parts) -> list[Component]:
     ingest = IngestSettings(**common, api_host=settings.api_host, api_port=settings.api_port)
     components: list[Component] = [
         build_ingest(ingest, blobs=parts.blobs, **shared),
-        build_dispatcher(DispatcherSettings(**common, policy=settings.policy), **shared),
+        build_dispatcher(dispatcher_settings(settings, common), **shared),
         build_analyzer(CodeAnalyzerSettings(**common, read_workdirs=True), blobs=parts.blobs, llm=parts.llm, **shared),
         build_estimator(HistoryEstimatorSettings(**common), **shared),
         build_monitor(LogMonitorSettings(**common), llm=parts.llm, **shared),
