@@ -48,10 +48,13 @@ def shares_of(path: Path) -> dict[Key, tuple[Share, Share]]:
             runs.setdefault((run["setting"], run["policy"], run["advice"]), {})[run["seed"]] = run
     out: dict[Key, tuple[Share, Share]] = {}
     for (setting, policy, advice), by_seed in sorted(runs.items()):
-        base = runs.get((setting, policy, "none"), {}).get(0)
-        if advice != "none" and base is not None:
+        without = runs.get((setting, policy, "none"), {})
+        if (
+            advice != "none" and 0 in without
+        ):  # what jobs share is drawn by the seed: then each seed has a run without advice
             first, second = (
-                [run[name] / base[name] for run in by_seed.values()] for name in ("avg_jct_s", "p999_wait_s")
+                [run[name] / without.get(seed, without[0])[name] for seed, run in by_seed.items()]
+                for name in ("avg_jct_s", "p999_wait_s")
             )
             out[setting, policy, advice] = (share_of(first), share_of(second))
     return out

@@ -418,3 +418,11 @@ def test_the_commands_of_the_semantic_trace_name_its_files_and_what_is_told():
     )
     raw = next(case for case in wanted.values() if case.advice.startswith("column:"))
     assert raw.advice_in(Path("x")).startswith("column:/")
+
+
+def test_a_seed_is_compared_with_its_own_run_without_advice_where_it_has_one(tmp_path: Path):
+    lines = [*seeds("week", "lucid", "none", 1.0, 1.5), *seeds("week", "lucid", "random", 1.0, 1.5)]
+    path = tmp_path / "robustness.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert shares_of(path)["week", "lucid", "random"][0].mean == pytest.approx(1.0)
+    assert "Random advice costs nothing" in robustness_section(path, tmp_path)
