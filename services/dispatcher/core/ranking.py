@@ -75,6 +75,7 @@ def let_go(state: PoolState, job: Job) -> None:
     if job.id in state.holding:
         del state.holding[job.id]
         state.held_gpus -= job.gpus_total
+        state.queue.changed = True  # a round has others to give its number of GPUs to, also while it still holds them
 
 
 def rank(state: PoolState, job: Job, key: Key) -> None:

@@ -1,0 +1,27 @@
+"""Rounds in a live pool: what a round depends on, and that whoever recovers the pool holds the same one."""
+
+from __future__ import annotations
+
+from schedmate.schemas.states import JobState
+from schedmate.services.dispatcher.core import inputs as i
+from tests.dispatching import START, arrived, cluster
+
+
+def test_a_round_has_others_to_give_gpus_to_as_soon_as_a_holder_is_on_its_way_out() -> None:
+    """GPUs are given out by their number: while a stopped job still holds its GPU, a smaller job gets what is free."""
+    p = cluster(gpus=2, policy="tiresias")
+    p.step(arrived("holder", gpus=1), after=60)
+    p.step(i.Tick(), after=60)
+    assert p.state_of("holder") == JobState.ASSIGNED
+    p.start("holder")
+    p.step(
+        arrived("large", gpus=2, submitted_at=START - 50),
+        arrived("small", gpus=1, submitted_at=START + 200),
+        after=60,
+    )
+    p.step(i.Tick(), after=60)
+    assert (p.state_of("large"), p.state_of("small")) == (JobState.QUEUED, JobState.QUEUED)
+    p.step(i.CancelRequested("holder", "ann"), after=1)
+    assert p.state_of("holder") == JobState.STOPPING
+    p.step(i.Tick(), after=60)
+    assert (p.state_of("large"), p.state_of("small")) == (JobState.QUEUED, JobState.ASSIGNED)
