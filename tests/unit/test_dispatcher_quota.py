@@ -206,3 +206,17 @@ def test_a_gang_of_a_higher_class_takes_the_nodes_that_cost_least() -> None:
 def test_settings_of_quotas_that_make_no_sense_are_refused(refused: dict[str, object]) -> None:
     with pytest.raises(TypeError):
         PoolConfig.from_json(refused)
+
+
+def test_a_stop_further_down_the_queue_that_lets_an_earlier_job_have_its_room_is_seen_in_the_same_step() -> None:
+    """What is within another tenant's quota is not stopped for a job, until the tenant's own job has it stopped: then the job's turn comes at once."""
+    p = cluster(gpus=2, preemption=True, preemption_min_run_s=0.0, tenant_quota={"a": 8, "b": 4}, policy="fifo-skip")
+    p.running("borrowed", tenant="c", gpus=1, priority=1)
+    p.running("within", tenant="a", gpus=1, priority=0)
+    p.step(arrived("first", tenant="b", gpus=2, priority=2), after=1)
+    assert stopped_jobs(p) == []
+    p.step(arrived("later", tenant="a", gpus=1, priority=2, submitted_at=START + 1), after=1)
+    assert set(stopped_jobs(p)) == {"within", "borrowed"}
+    check(p.state)
+    leave(p)
+    assert (p.state_of("first"), p.state_of("later")) == ("ASSIGNED", "QUEUED")

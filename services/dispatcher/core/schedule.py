@@ -38,16 +38,23 @@ def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
         return
     if state.policy.packs:
         _refresh_profiler(state)
-        while True:
-            added = state.hosts.added
-            if not _pass(state, emit, full) or state.more:
-                return
-            # those before them in the queue may join whoever was placed, or have a node that the profiler has left
-            joinable = state.hosts.added != added and mode(state) != APATHETIC
-            if not (_refresh_profiler(state) or joinable):
-                return
-    else:
-        _pass(state, emit, full)
+    while _pass_again(state, emit, full):
+        pass
+
+
+def _pass_again(state: PoolState, emit: Emit, full: Callable[[], bool]) -> bool:
+    """Go through the queue; tell whether what was decided lets somebody start, or be made room for, who stands before it."""
+    added, leaving = state.hosts.added, len(state.leaving)
+    placed = _pass(state, emit, full)
+    if state.more:
+        return False
+    if state.config.tenant_quota and (placed or len(state.leaving) != leaving):
+        return True  # whoever was placed made others of its tenant borrowers; whoever was stopped made room within its tenant's quota
+    if not (placed and state.policy.packs):
+        return False
+    # those before them in the queue may join whoever was placed, or have a node that the profiler has left
+    joinable = state.hosts.added != added and mode(state) != APATHETIC
+    return _refresh_profiler(state) or joinable
 
 
 def _settled(state: PoolState) -> bool:
