@@ -225,7 +225,10 @@ def test_a_reused_pid_is_left_alone(processes: RealProcesses, tmp_path: Path) ->
     directory = tmp_path / "n1" / "runs" / str(KEY)
     (directory / "exit").unlink()
     known = json.loads((directory / "processes").read_text())
-    known |= {"pid": stranger.pid, "supervisor_pid": stranger.pid}
+    stat = supervisor.read_stat(stranger.pid)
+    assert stat is not None
+    before = stat.start_ticks - 1  # said, not waited for: the program and the stranger may well begin within one tick
+    known |= {"pid": stranger.pid, "start_ticks": before, "supervisor_pid": stranger.pid, "supervisor_start_ticks": before}
     (directory / "processes").write_text(json.dumps(known))
     try:
         assert processes.pids() == frozenset()
