@@ -6,6 +6,7 @@ import pytest
 
 from schedmate.services.dispatcher.core import decisions as d
 from schedmate.services.dispatcher.core import inputs as i
+from schedmate.services.dispatcher.core.beliefs import trust_is
 from schedmate.services.dispatcher.core.policy import policies, policy_named
 from schedmate.services.dispatcher.core.reasons import why
 from schedmate.services.dispatcher.core.step import Step
@@ -53,16 +54,47 @@ def test_where_there_is_no_time_limit_the_upper_quantile_of_the_estimate_counts(
     """It is rounded up to the next power of 1.1, so 3,600 s do not fit into an hour."""
     p = cluster(gpus=4)
     reserve(p, "n1")
-    p.step(arrived("j", gpus=4), i.EstimateArrived("j", 1, 10.0, 100.0, p90_s, "learned"))
+    trust_is(p.state, "learned", 1.0)
+    p.step(arrived("j", gpus=4), i.EstimateArrived("j", 1, 100.0, 1000.0, p90_s, "learned"))
     assert p.state_of("j") == ("ASSIGNED" if starts else "QUEUED")
+
+
+@pytest.mark.parametrize(("weight", "starts"), [(0.0, False), (0.5, False), (1.0, True)])
+def test_an_estimate_counts_as_far_as_its_source_is_believed(weight: float, starts: bool) -> None:
+    """At half the trust 900 s count as 1,800 s, and three times that is longer than an hour."""
+    p = cluster(gpus=4)
+    reserve(p, "n1")
+    trust_is(p.state, "learned", weight)
+    p.step(arrived("j", gpus=4), i.EstimateArrived("j", 1, 100.0, 900.0, 2700.0, "learned"))
+    assert p.state_of("j") == ("ASSIGNED" if starts else "QUEUED")
+
+
+def test_where_advice_is_only_watched_nobody_starts_for_it() -> None:
+    p = cluster(gpus=4, advice="shadow")
+    reserve(p, "n1")
+    trust_is(p.state, "learned", 1.0)
+    p.step(arrived("j", gpus=4), i.EstimateArrived("j", 1, 10.0, 100.0, 200.0, "learned"))
+    assert p.state_of("j") == "QUEUED"
 
 
 def test_an_estimate_that_arrives_later_lets_it_start() -> None:
     p = cluster(gpus=4)
     reserve(p, "n1")
+    trust_is(p.state, "learned", 1.0)
     p.step(arrived("j", gpus=4))
     assert p.state_of("j") == "QUEUED"
-    p.step(i.EstimateArrived("j", 1, 10.0, 100.0, 200.0, "learned"))
+    p.step(i.EstimateArrived("j", 1, 100.0, 1000.0, 2000.0, "learned"))
+    assert p.state_of("j") == "ASSIGNED"
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sjf"])
+def test_a_source_that_comes_to_be_believed_lets_it_start(policy: str) -> None:
+    p = cluster(gpus=4, policy=policy)
+    reserve(p, "n1")
+    p.step(arrived("j", gpus=4), i.EstimateArrived("j", 1, 100.0, 1000.0, 2000.0, "learned"))
+    assert p.state_of("j") == "QUEUED"
+    trust_is(p.state, "learned", 1.0)
+    p.step(arrived("other", gpus=8))
     assert p.state_of("j") == "ASSIGNED"
 
 

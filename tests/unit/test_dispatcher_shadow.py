@@ -105,6 +105,22 @@ def test_coverage_is_of_whole_runs_and_of_what_was_said_before_the_start():
     assert trust.misses
 
 
+def test_a_sweep_outside_its_intervals_breaks_no_source_and_a_thousand_such_runs_do():
+    trust = Trust()
+
+    def ran(jobs: int, run_s: float) -> bool:
+        for n in range(jobs):
+            trust.said(f"j{n}", 10.0, 5.0, 20.0)
+            trust.ended(f"j{n}", run_s, whole=True)
+        return trust.misses
+
+    assert not ran(400, 10.0)
+    assert not ran(150, 100.0)
+    assert not ran(200, 10.0)
+    assert ran(1000, 100.0)
+    assert not ran(1000, 10.0)
+
+
 def test_the_command_tells_the_mode_and_changes_it(tmp_path, monkeypatch: pytest.MonkeyPatch, capsys):
     monkeypatch.setenv("SCHEDMATE_STATE_DIR", str(tmp_path))
 

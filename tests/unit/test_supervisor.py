@@ -228,7 +228,12 @@ def test_a_reused_pid_is_left_alone(processes: RealProcesses, tmp_path: Path) ->
     stat = supervisor.read_stat(stranger.pid)
     assert stat is not None
     before = stat.start_ticks - 1  # said, not waited for: the program and the stranger may well begin within one tick
-    known |= {"pid": stranger.pid, "start_ticks": before, "supervisor_pid": stranger.pid, "supervisor_start_ticks": before}
+    known |= {
+        "pid": stranger.pid,
+        "start_ticks": before,
+        "supervisor_pid": stranger.pid,
+        "supervisor_start_ticks": before,
+    }
     (directory / "processes").write_text(json.dumps(known))
     try:
         assert processes.pids() == frozenset()

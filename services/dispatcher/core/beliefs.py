@@ -108,5 +108,5 @@ def _weight_moved(state: PoolState, basis: str) -> None:
         moves = other.p50_s is not None and other.basis == basis
         if other.spare is not None and (moves or other.spare[3] == basis):
             moves = settle(state, other) or moves
-        if moves and state.policy.uses_estimates:
+        if moves and (state.policy.uses_estimates or state.reservations):
             state.place_anew(other)

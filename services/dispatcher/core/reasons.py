@@ -271,7 +271,7 @@ def _reserved(state: PoolState, job: Job) -> Why:
         (r for r in state.reservations.values() if r.end > state.at and closed.intersection(r.nodes)),
         key=lambda r: (r.start, r.id),
     )
-    length = length_s(job)
+    length = length_s(state, job)
     known = f"the job may run for {length:.0f} s" if length is not None else "nobody knows how long the job runs"
     names = ", ".join(sorted(closed.intersection(one.nodes))[:5])
     begins = datetime.fromtimestamp(one.start, tz=UTC)

@@ -1,7 +1,7 @@
 """Maintenance reservations: nodes that are wanted free from one time to another, and what that means for jobs before, during and after.
 
-Before it begins, no job is started on a reserved node that is expected to end after that: by its time limit, else by the p90 of its
-estimate. Of which neither is known, a job that can resume is started (it is stopped and goes on later, which costs a restart), and
+Before it begins, no job is started on a reserved node that is expected to end after that: by its time limit, else by the upper quantile
+of its estimate, as far as its source is believed (core/advice.py). Of which neither is known, a job that can resume is started (it is stopped and goes on later, which costs a restart), and
 another only while the beginning is further away than `reservation_horizon_s`. A job that would fit but for that waits and holds nobody
 back: who ends early enough goes before it.
 
@@ -14,8 +14,10 @@ What holds of a node at a time follows from the reservations alone, so an entry'
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log
+from math import ceil, isfinite, log
 from typing import TYPE_CHECKING, Any, Final
+
+from schedmate.services.dispatcher.core.advice import lasts_s
 
 if TYPE_CHECKING:
     from schedmate.services.dispatcher.core.inputs import ReservationMade, ReservationWithdrawn
@@ -128,23 +130,22 @@ def next_turn(state: PoolState) -> float | None:
     return min(edges, default=None)
 
 
-def length_s(job: Job) -> float | None:
-    """Return how long the job may run, once started: its time limit, else the p90 of its estimate rounded up; None where nothing is known."""
+def length_s(state: PoolState, job: Job) -> float | None:
+    """Return how long the job may run, once started: its time limit, else what is believed that it lasts, rounded up; None where nothing is."""
     if job.time_limit_s is not None:
         return float(job.time_limit_s)
-    if job.p90_s is None:
-        return None
-    return float(_ROUND_UP ** ceil(log(max(job.p90_s, 1.0)) / log(_ROUND_UP)))
+    lasts = lasts_s(job, state)
+    return float(_ROUND_UP ** ceil(log(max(lasts, 1.0)) / log(_ROUND_UP))) if isfinite(lasts) else None
 
 
-def kind_of(job: Job) -> tuple[float | None, bool]:
+def kind_of(state: PoolState, job: Job) -> tuple[float | None, bool]:
     """Return what of a job decides whether reservations let it start."""
-    return (length_s(job), job.resumable)
+    return (length_s(state, job), job.resumable)
 
 
 def closed_to(state: PoolState, job: Job) -> frozenset[str]:
     """Return the nodes on which the job is not started for the sake of reservations to come."""
-    length, at = length_s(job), state.at
+    length, at = length_s(state, job), state.at
     closed: set[str] = set()
     for one in state.reservations.values():
         if length is not None:

@@ -207,7 +207,7 @@ class PoolState:
             quotas = bool(self.config.tenant_quota)
             limited = job.tenant if quotas or self.config.tenant_limit(job.tenant) is not None else None
             resumable = job.resumable if quotas else None
-        held = reservations.kind_of(job) if self.reservations else None
+        held = reservations.kind_of(self, job) if self.reservations else None
         packed = sets_apart(self, job) if self.policy.packs else None
         apart = (self.milli_of(job), job.inference, job.within, resumable, held, packed)
         return (job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib, limited, job.avoid, apart)

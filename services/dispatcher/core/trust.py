@@ -30,7 +30,8 @@ compared, what was said of each at its first reading with what it ran from then 
 verdict is a fair coin again: which of the two runs longer from its reading on does not depend on what was said. Its intervals are not counted.
 
 **Its intervals.** Where a source says p10 and p90 before a job starts, the share of whole runs that lie between them is counted over the last
-`COVERAGE_JOBS` (80 of 100 should). When it falls below `COVERAGE_MIN`, what is said is broken, whatever order it puts jobs in: the source is
+`COVERAGE_JOBS` (eight in ten should; of so many, because the jobs of a sweep lie inside or outside together: a few sweeps are no evidence of
+a broken source). When it falls below `COVERAGE_MIN`, what is said is broken, whatever order it puts jobs in: the source is
 believed no more, and not again before the share is back.
 """
 
@@ -48,7 +49,7 @@ SKILL_MIN: Final = 0.05
 STEPS: Final = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 STEP_REACHED: Final = 0.9
 STEP_DOWN: Final = 0.8
-COVERAGE_JOBS: Final = 100.0
+COVERAGE_JOBS: Final = 1000.0
 COVERAGE_JUDGED_MIN: Final = 50
 COVERAGE_MIN: Final = 0.5
 RUN_MIN_S: Final = 1.0
