@@ -15,7 +15,8 @@ SPEC_BYTES_MAX: Final = 128 * 1024
 GPU_MILLI_WHOLE: Final = 1000
 """Thousandths of a GPU that are all of it."""
 
-Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+IDENTIFIER_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER_PATTERN)]
 """A tenant, pool or node name: it becomes part of paths, keys and labels."""
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]

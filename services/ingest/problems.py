@@ -100,6 +100,11 @@ def not_found(what: str) -> Problem:
     return Problem(Kind.NOT_FOUND, f"There is no {what} that you may see.")
 
 
+def invalid_field(field: str, told: str) -> Problem:
+    """Return the problem that one field of the request is wrong; `told` says how, and what to send instead."""
+    return Problem(Kind.INVALID, told, errors=[FieldError(field=field, message=told)])
+
+
 def unavailable(what: str) -> Problem:
     """Return the problem that the bus or a store does not answer."""
     return Problem(

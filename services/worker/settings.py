@@ -11,11 +11,10 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from schedmate.infra.settings import ServiceSettings, health_port_field
 from schedmate.schemas.events import LOG_CHUNK_BYTES_MAX
-from schedmate.schemas.job import Identifier
+from schedmate.schemas.job import IDENTIFIER_PATTERN, Identifier
 
 NEVER_S: Final = 10 * 365 * 86400.0
 """What the report of a node whose lease never runs out says, in seconds."""
-LABEL: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 REPORT_INTERVAL_MAX_S: Final = 5.0
 REPORTS_PER_LEASE: Final = 6
 
@@ -35,9 +34,11 @@ class WorkerSettings(ServiceSettings):
     )
     pool: Identifier = Field(default="default", description="Pool that the node belongs to.")
     rack: str | None = Field(
-        default=None, pattern=LABEL, description="Rack that the node stands in: the nodes under one leaf switch."
+        default=None,
+        pattern=IDENTIFIER_PATTERN,
+        description="Rack that the node stands in: the nodes under one leaf switch.",
     )
-    spine: str | None = Field(default=None, pattern=LABEL, description="Spine that the rack hangs on.")
+    spine: str | None = Field(default=None, pattern=IDENTIFIER_PATTERN, description="Spine that the rack hangs on.")
     address: str | None = Field(
         default=None,
         description="Address at which other nodes of a gang reach this one; without it, the one that leads to the bus.",
@@ -52,7 +53,7 @@ class WorkerSettings(ServiceSettings):
         default="auto", description="Where GPUs are seen: `auto` is NVML where its driver answers, else as declared."
     )
     gpu_type: str | None = Field(
-        default=None, pattern=LABEL, description="Type of the GPUs; without it, what NVML says, or `gpu`."
+        default=None, pattern=IDENTIFIER_PATTERN, description="Type of the GPUs; without it, what NVML says, or `gpu`."
     )
     gpu_memory_mib: int | None = Field(default=None, ge=1, description="Memory of each declared GPU, MiB.")
     gpu_idle_memory_mib: int = Field(

@@ -15,13 +15,13 @@ from schedmate.schemas import ids
 from schedmate.schemas.codec import UndecodableError, decode
 from schedmate.schemas.events import DeadLettered, JobRequested, MemberAssigned
 from schedmate.schemas.wire import Record
-from schedmate.services.ingest import commands, models, presentation
+from schedmate.services.ingest import models, presentation
 from schedmate.services.ingest import submission as jobs
-from schedmate.services.ingest.access import Principal, Scope
+from schedmate.services.ingest.access import Principal
 from schedmate.services.ingest.api import bodies
 from schedmate.services.ingest.api.context import Context, Ctx
 from schedmate.services.ingest.api.documentation import BODY, problems
-from schedmate.services.ingest.api.security import Anyone, operating
+from schedmate.services.ingest.api.security import Anyone, operating, publish_audited
 from schedmate.services.ingest.node_projection import resends
 from schedmate.services.ingest.outbox import KeyReusedError
 from schedmate.services.ingest.problems import Kind, Problem, not_found
@@ -70,9 +70,9 @@ async def resend_dead_letter(letter_id: str, request: Request, context: Ctx, pri
     A request for a job is submitted in the operator's name instead, since its token was not kept.
     """
     await bodies.json_body(request, models.CommandRequest)
-    target = f"dead-letter/{letter_id}" if _ID.match(letter_id) else "dead-letter/?"
+    target = f"dead-letter/{letter_id}" if _ID.fullmatch(letter_id) else "dead-letter/?"
     await operating(context, principal, "resend", target)
-    document = await context.store.get(DEAD_LETTERS, letter_id) if _ID.match(letter_id) else None
+    document = await context.store.get(DEAD_LETTERS, letter_id) if _ID.fullmatch(letter_id) else None
     if document is None:
         raise not_found("dead letter with this id")
     record = resend(_event(document))
@@ -86,10 +86,7 @@ async def resend_dead_letter(letter_id: str, request: Request, context: Ctx, pri
         job_id = await _submitted(context, principal, record)
     else:
         await context.send([record])
-    audited = commands.audited(
-        principal, Scope.OPERATE, "resend", target, "accepted", event_id=context.ids.new(), at=context.clock.now()
-    )
-    await context.publish([audited])
+    await publish_audited(context, principal, [], "resend", target, at=context.clock.now())
     count = resends(document.body) + 1
     await context.store.replace(
         DEAD_LETTERS, document.id, {**document.body, "resends": count}, version=document.version

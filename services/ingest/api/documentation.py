@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 
 from schedmate.schemas.job import GPU_MILLI_WHOLE, JobRequest
 from schedmate.services.ingest.api.bodies import JSON_TYPE, MULTIPART_TYPE
@@ -16,6 +17,16 @@ ALWAYS: Final = (Kind.WRONG_HOST, Kind.UNAUTHORIZED, Kind.FORBIDDEN, Kind.RATE, 
 """What every operation may answer."""
 BODY: Final = (Kind.BAD_REQUEST, Kind.TIMEOUT, Kind.TOO_LARGE, Kind.UNSUPPORTED, Kind.INVALID)
 """What an operation with a body may answer besides."""
+_BY_HAND: Final = (JobRequest, CommandRequest, EstimateOrder, PinOrder, ReservationRequest)
+"""The models of the bodies that are read by hand: FastAPI does not see them."""
+
+
+def json_body(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """Return what an operation says of its JSON body, for `openapi_extra`."""
+    assert model in _BY_HAND, "the document has the schemas of these"
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": required, "content": {JSON_TYPE: {"schema": schema}}}}
+
 
 JOB_BODY: Final[dict[str, Any]] = {
     "requestBody": {
@@ -37,12 +48,7 @@ JOB_BODY: Final[dict[str, Any]] = {
         },
     }
 }
-WHY_BODY: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": False,
-        "content": {JSON_TYPE: {"schema": {"$ref": "#/components/schemas/CommandRequest"}}},
-    }
-}
+WHY_BODY: Final = json_body(CommandRequest, required=False)
 BUNDLE_BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -74,7 +80,7 @@ def install(app: FastAPI) -> None:
                 tags=app.openapi_tags,
             )
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            for model in (JobRequest, CommandRequest, EstimateOrder, PinOrder, ReservationRequest, ProblemDetails):
+            for model in (*_BY_HAND, ProblemDetails):
                 schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
                 schemas.update(schema.pop("$defs", {}))
                 schemas[model.__name__] = schema

@@ -20,10 +20,10 @@ from schedmate.services.ingest.access import Principal, Scope
 from schedmate.services.ingest.api import bodies
 from schedmate.services.ingest.api.context import Context, Ctx
 from schedmate.services.ingest.api.documentation import BODY, JOB_BODY, WHY_BODY, problems
-from schedmate.services.ingest.api.security import Reader, Submitter
+from schedmate.services.ingest.api.security import Reader, Submitter, publish_audited
 from schedmate.services.ingest.bundles import BundleRefusedError, BundleTooLargeError
 from schedmate.services.ingest.outbox import Accepted, KeyReusedError
-from schedmate.services.ingest.problems import FieldError, Kind, Problem, not_found
+from schedmate.services.ingest.problems import FieldError, Kind, Problem, invalid_field, not_found
 from schedmate.services.ingest.projection import View, is_known
 from schedmate.services.ingest.read_model import VIEWS
 
@@ -100,8 +100,7 @@ async def _with_bundle(context: Context, principal: Principal, sent: bodies.Subm
         ) from error
     entry = sent.request.entry
     if entry is not None and entry.removeprefix("./") not in bundle.names:
-        message = f"the bundle has no file {entry!r}; name it as it stands in the archive"
-        raise Problem(Kind.INVALID, message, errors=[FieldError(field="entry", message=message)])
+        raise invalid_field("entry", f"the bundle has no file {entry!r}; name it as it stands in the archive")
     return sent.request.model_copy(update={"bundle": bundle.sha256})
 
 
@@ -202,7 +201,7 @@ def _matches(view: View, wanted: Mapping[str, str | None], states: set[str] | No
 
 def is_job_id(given: str) -> bool:
     """Tell whether this could be a job's id."""
-    return bool(_JOB_ID.match(given))
+    return bool(_JOB_ID.fullmatch(given))
 
 
 async def visible_job(context: Context, principal: Principal, job_id: str) -> View:
@@ -274,10 +273,7 @@ async def cancel_job(job_id: str, request: Request, context: Ctx, principal: Sub
         return models.CancelAnswer(job_id=job_id, state=state, requested=False)
     at = context.clock.now()
     asked = commands.cancel(job_id, view["pool"], principal, body.why, at=at)
-    audited = commands.audited(
-        principal, Scope.SUBMIT, "cancel", f"job/{job_id}", "accepted", event_id=context.ids.new(), at=at
-    )
-    await context.publish([asked, audited])
+    await publish_audited(context, principal, [asked], "cancel", f"job/{job_id}", at=at, scope=Scope.SUBMIT)
     return models.CancelAnswer(job_id=job_id, state=state, requested=True)
 
 

@@ -9,13 +9,14 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Request
 
 from schedmate.infra.store.port import scan_all
+from schedmate.schemas.job import IDENTIFIER_PATTERN
 from schedmate.services.ingest import commands, models, presentation
-from schedmate.services.ingest.access import Principal, Scope
+from schedmate.services.ingest.access import Principal
 from schedmate.services.ingest.api import bodies
 from schedmate.services.ingest.api.context import Context, Ctx
 from schedmate.services.ingest.api.documentation import BODY, WHY_BODY, problems
 from schedmate.services.ingest.api.jobs import tenants_of
-from schedmate.services.ingest.api.security import Anyone, Reader, operating
+from schedmate.services.ingest.api.security import Anyone, Reader, operating, publish_audited
 from schedmate.services.ingest.commands import NodeCommand
 from schedmate.services.ingest.problems import Kind, not_found
 from schedmate.services.ingest.projection import View
@@ -25,7 +26,7 @@ router: Final = APIRouter(tags=["nodes"])
 
 POOL_CONFIG: Final = "pool_config"
 _OPEN_JOBS_MAX: Final = 10_000
-_NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+_NAME: Final = re.compile(IDENTIFIER_PATTERN)
 
 
 @router.get("/v1/nodes", operation_id="list_nodes", summary="List nodes", responses=problems())
@@ -51,7 +52,7 @@ async def _nodes(context: Context, principal: Principal, documents: Sequence[Vie
 )
 async def get_pool(pool: str, context: Ctx, principal: Reader) -> models.PoolView:
     """Return who leads a pool, its nodes and GPUs in numbers, and its unfinished jobs by state."""
-    if not _NAME.match(pool):
+    if not _NAME.fullmatch(pool):
         raise not_found("pool of this name")
     documents = [d for d in await _node_documents(context) if d.get("pool") == pool]
     nodes = await _nodes(context, principal, documents)
@@ -87,16 +88,13 @@ async def command_node(
 ) -> models.CommandAnswer:
     """Put an operator's call about a node on the bus. Needs the scope operate; every call is audited."""
     body = await bodies.json_body(request, models.CommandRequest)
-    target = f"node/{node}" if _NAME.match(node) else "node/?"
+    target = f"node/{node}" if _NAME.fullmatch(node) else "node/?"
     await operating(context, principal, command.value, target)
-    document = await context.store.get(NODE_VIEWS, node) if _NAME.match(node) else None
+    document = await context.store.get(NODE_VIEWS, node) if _NAME.fullmatch(node) else None
     if document is None or document.body.get("pool") is None:
         raise not_found("node of this name")
     pool = str(document.body["pool"])
     at = context.clock.now()
     asked = commands.node_command(command, node, pool, principal, body.why, event_id=context.ids.new(), at=at)
-    audited = commands.audited(
-        principal, Scope.OPERATE, command.value, target, "accepted", event_id=context.ids.new(), at=at
-    )
-    await context.publish([asked, audited])
+    await publish_audited(context, principal, [asked], command.value, target, at=at)
     return models.CommandAnswer(node=node, pool=pool, command=command.value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter, Request
 
@@ -10,23 +10,18 @@ from schedmate.schemas.events import Event
 from schedmate.schemas.states import TERMINAL, JobState
 from schedmate.schemas.wire import Envelope
 from schedmate.services.ingest import commands, models
-from schedmate.services.ingest.access import Principal, Scope
+from schedmate.services.ingest.access import Principal
 from schedmate.services.ingest.api import bodies
 from schedmate.services.ingest.api.context import Context, Ctx
-from schedmate.services.ingest.api.documentation import BODY, problems
+from schedmate.services.ingest.api.documentation import BODY, json_body, problems
 from schedmate.services.ingest.api.jobs import is_job_id, visible_job
-from schedmate.services.ingest.api.security import Anyone, operating
-from schedmate.services.ingest.problems import FieldError, Kind, Problem
+from schedmate.services.ingest.api.security import Anyone, operating, publish_audited
+from schedmate.services.ingest.problems import Kind, Problem, invalid_field
 from schedmate.services.ingest.projection import View
 
 router: Final = APIRouter(tags=["jobs"])
 
 _CALLS: Final = {"first": "pin-first", "last": "pin-last", "none": "unpin"}
-
-
-def _body(model: type[Any]) -> dict[str, Any]:
-    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    return {"requestBody": {"required": True, "content": {bodies.JSON_TYPE: {"schema": schema}}}}
 
 
 @router.post(
@@ -35,7 +30,7 @@ def _body(model: type[Any]) -> dict[str, Any]:
     status_code=202,
     summary="Say how long a job runs, in place of every estimate",
     responses=problems(*BODY, Kind.NOT_FOUND, Kind.CONFLICT),
-    openapi_extra=_body(models.EstimateOrder),
+    openapi_extra=json_body(models.EstimateOrder),
 )
 async def order_estimate(job_id: str, request: Request, context: Ctx, principal: Anyone) -> models.OrderAnswer:
     """Put an estimate in the place of every other one until it is cleared. Needs the scope operate; audited.
@@ -59,7 +54,7 @@ async def order_estimate(job_id: str, request: Request, context: Ctx, principal:
     status_code=202,
     summary="Put a job first or last in its priority class",
     responses=problems(*BODY, Kind.NOT_FOUND, Kind.CONFLICT),
-    openapi_extra=_body(models.PinOrder),
+    openapi_extra=json_body(models.PinOrder),
 )
 async def pin_job(job_id: str, request: Request, context: Ctx, principal: Anyone) -> models.OrderAnswer:
     """Pin a job in its pool's queue, or let it go. Needs the scope operate; audited.
@@ -69,7 +64,7 @@ async def pin_job(job_id: str, request: Request, context: Ctx, principal: Anyone
     await operating(context, principal, "pin", _target(job_id))
     body = await bodies.json_body(request, models.PinOrder)
     if body.place != "none" and not body.why.strip():
-        raise _wrong("why", "Say why: it goes into the pool's log and into the reasons of the job.")
+        raise invalid_field("why", "Say why: it goes into the pool's log and into the reasons of the job.")
     view = await _live(context, principal, job_id)
     at = context.clock.now()
     asked = commands.pin(job_id, view["pool"], body.place, principal, body.why, event_id=context.ids.new(), at=at)
@@ -83,19 +78,15 @@ def _target(job_id: str) -> str:
 def _check_estimate(body: models.EstimateOrder) -> None:
     p10_s, p50_s, p90_s = body.p10_s, body.p50_s, body.p90_s
     if body.clear:
-        if not p10_s is p50_s is p90_s is None:
-            raise _wrong("clear", "Clear the estimate, or say one: not both.")
+        if any(quantile is not None for quantile in (p10_s, p50_s, p90_s)):
+            raise invalid_field("clear", "Clear the estimate, or say one: not both.")
         return
     if p50_s is None:
-        raise _wrong("p50_s", "Say p50_s, or clear.")
+        raise invalid_field("p50_s", "Say p50_s, or clear.")
     if p10_s is not None and p10_s > p50_s:
-        raise _wrong("p10_s", "p10_s must not be above p50_s.")
+        raise invalid_field("p10_s", "p10_s must not be above p50_s.")
     if p90_s is not None and p90_s < p50_s:
-        raise _wrong("p90_s", "p90_s must not be below p50_s.")
-
-
-def _wrong(field: str, told: str) -> Problem:
-    return Problem(Kind.INVALID, told, errors=[FieldError(field=field, message=told)])
+        raise invalid_field("p90_s", "p90_s must not be below p50_s.")
 
 
 async def _live(context: Context, principal: Principal, job_id: str) -> View:
@@ -108,7 +99,5 @@ async def _live(context: Context, principal: Principal, job_id: str) -> View:
 async def _order(
     context: Context, principal: Principal, view: View, asked: Envelope[Event], call: str, at: float
 ) -> models.OrderAnswer:
-    target = f"job/{view['job_id']}"
-    audited = commands.audited(principal, Scope.OPERATE, call, target, "accepted", event_id=context.ids.new(), at=at)
-    await context.publish([asked, audited])
+    await publish_audited(context, principal, [asked], call, f"job/{view['job_id']}", at=at)
     return models.OrderAnswer(job_id=view["job_id"], state=JobState(view["state"]))

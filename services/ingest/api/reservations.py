@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter, Request
 from pydantic import ValidationError
 
+from schedmate.schemas.job import IDENTIFIER_PATTERN
 from schedmate.services.ingest import commands, models
-from schedmate.services.ingest.access import Scope
 from schedmate.services.ingest.api import bodies
 from schedmate.services.ingest.api.context import Context, Ctx
-from schedmate.services.ingest.api.documentation import BODY, WHY_BODY, problems
-from schedmate.services.ingest.api.security import Anyone, Reader, operating
-from schedmate.services.ingest.problems import FieldError, Kind, Problem, not_found
+from schedmate.services.ingest.api.documentation import BODY, WHY_BODY, json_body, problems
+from schedmate.services.ingest.api.security import Anyone, Reader, operating, publish_audited
+from schedmate.services.ingest.problems import Kind, Problem, invalid_field, not_found
 from schedmate.services.ingest.read_model import NODE_VIEWS
 
 router: Final = APIRouter(tags=["nodes"])
 
-_NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
-_RESERVATION_BODY: Final[dict[str, Any]] = {
-    "requestBody": {
-        "required": True,
-        "content": {bodies.JSON_TYPE: {"schema": {"$ref": "#/components/schemas/ReservationRequest"}}},
-    }
-}
+_NAME: Final = re.compile(IDENTIFIER_PATTERN)
 
 
 @router.get(
@@ -36,7 +30,7 @@ _RESERVATION_BODY: Final[dict[str, Any]] = {
 )
 async def list_reservations(pool: str, context: Ctx, principal: Reader) -> models.ReservationList:  # noqa: ARG001
     """Return the reservations that have not ended, as the pool's leader knows them."""
-    if not _NAME.match(pool):
+    if not _NAME.fullmatch(pool):
         raise not_found("pool of this name")
     told = await context.leaders.reservations(pool)
     if told is None:
@@ -53,14 +47,14 @@ async def list_reservations(pool: str, context: Ctx, principal: Reader) -> model
     status_code=202,
     summary="Reserve nodes for maintenance",
     responses=problems(*BODY, Kind.NOT_FOUND),
-    openapi_extra=_RESERVATION_BODY,
+    openapi_extra=json_body(models.ReservationRequest),
 )
 async def reserve(pool: str, request: Request, context: Ctx, principal: Anyone) -> models.ReservationAnswer:
     """Ask that nodes be free from one time to another: those named, or so many. Needs the scope operate; audited.
 
     Before it begins nothing is started there that is expected to end after that; as it begins who can resume is stopped.
     """
-    known = bool(_NAME.match(pool))
+    known = bool(_NAME.fullmatch(pool))
     whole = f"pool/{pool if known else '?'}"
     await operating(context, principal, "reserve", whole)
     body = await bodies.json_body(request, models.ReservationRequest)
@@ -75,21 +69,15 @@ async def reserve(pool: str, request: Request, context: Ctx, principal: Anyone) 
     asked = commands.reservation(
         reservation_id, pool, body.nodes, body.count, times, principal, body.why, event_id=context.ids.new(), at=at
     )
-    audited = [
-        commands.audited(principal, Scope.OPERATE, "reserve", target, "accepted", event_id=context.ids.new(), at=at)
-        for target in targets
-    ]
-    await context.publish([asked, *audited])
+    await publish_audited(context, principal, [asked], "reserve", *targets, at=at)
     return models.ReservationAnswer(reservation_id=reservation_id, pool=pool)
 
 
 def _check(body: models.ReservationRequest, times: tuple[float, float], now: float) -> None:
     if bool(body.nodes) == bool(body.count):
-        told = "Name nodes, or say how many: one of the two."
-        raise Problem(Kind.INVALID, told, errors=[FieldError(field="nodes", message=told)])
+        raise invalid_field("nodes", "Name nodes, or say how many: one of the two.")
     if times[1] <= max(times[0], now):
-        told = "The end must come after the start, and after now."
-        raise Problem(Kind.INVALID, told, errors=[FieldError(field="end_at", message=told)])
+        raise invalid_field("end_at", "The end must come after the start, and after now.")
 
 
 async def _check_nodes(context: Context, pool: str, body: models.ReservationRequest) -> None:
@@ -112,15 +100,12 @@ async def withdraw(
 ) -> models.ReservationAnswer:
     """Ask that the nodes of a reservation take jobs again. Needs the scope operate; audited."""
     body = await bodies.json_body(request, models.CommandRequest)
-    known = bool(_NAME.match(pool) and _NAME.match(reservation_id))
+    known = bool(_NAME.fullmatch(pool) and _NAME.fullmatch(reservation_id))
     target = f"reservation/{reservation_id if known else '?'}"
     await operating(context, principal, "withdraw", target)
     if not known:
         raise not_found("reservation with this id")
     at = context.clock.now()
     asked = commands.withdrawal(reservation_id, pool, principal, body.why, event_id=context.ids.new(), at=at)
-    audited = commands.audited(
-        principal, Scope.OPERATE, "withdraw", target, "accepted", event_id=context.ids.new(), at=at
-    )
-    await context.publish([asked, audited])
+    await publish_audited(context, principal, [asked], "withdraw", target, at=at)
     return models.ReservationAnswer(reservation_id=reservation_id, pool=pool)

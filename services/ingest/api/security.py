@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Final
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
+from schedmate.schemas.events import Event
+from schedmate.schemas.wire import Envelope
 from schedmate.services.ingest import commands
 from schedmate.services.ingest.access import Principal, Scope
 from schedmate.services.ingest.api.context import Context, Ctx
@@ -55,3 +57,24 @@ async def operating(context: Context, principal: Principal, call: str, target: s
     )
     await context.publish([refused])
     raise forbidden(Scope.OPERATE)
+
+
+async def publish_audited(
+    context: Context,
+    principal: Principal,
+    asked: Sequence[Envelope[Event]],
+    call: str,
+    *targets: str,
+    at: float,
+    scope: Scope = Scope.OPERATE,
+) -> None:
+    """Put what was asked on the bus, and with it who called what: one audit a target.
+
+    Raises:
+        BusError, TimeoutError: it is unknown whether it is on the bus.
+    """
+    audited = [
+        commands.audited(principal, scope, call, target, "accepted", event_id=context.ids.new(), at=at)
+        for target in targets
+    ]
+    await context.publish([*asked, *audited])
