@@ -43,10 +43,15 @@ def write_sums(directory: Path) -> None:
     (directory / SUMS).write_text(sums_of(told), "ascii")
 
 
+def skip_without_the_libraries() -> None:
+    """Skip where the local model's libraries are not there."""
+    for library in ("onnxruntime", "tokenizers"):
+        pytest.importorskip(library, reason="the extra `embeddings` is not installed")
+
+
 def real_model() -> Path:
     """Return the directory of the real model, or skip."""
-    pytest.importorskip("onnxruntime", reason="the extra `embeddings` is not installed")
-    pytest.importorskip("tokenizers", reason="the extra `embeddings` is not installed")
+    skip_without_the_libraries()
     if REAL not in os.environ:
         pytest.skip(f"{REAL} does not name the directory of the model (schedmate embeddings fetch)")
     return Path(os.environ[REAL])

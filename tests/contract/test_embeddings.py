@@ -20,7 +20,7 @@ from schedmate.infra.embeddings.nearest import ExactIndex
 from schedmate.infra.embeddings.ollama import OllamaEmbedder
 from schedmate.infra.embeddings.port import EmbedderUnavailableError
 from schedmate.infra.settings import SettingsError
-from tests.embedding_model import DIMENSIONS, LETTERS, real_model, tiny_model, write_sums
+from tests.embedding_model import DIMENSIONS, LETTERS, real_model, skip_without_the_libraries, tiny_model, write_sums
 
 TEXTS = [
     "framework pytorch task lm model bert",
@@ -42,8 +42,7 @@ def ollama(answer=served, **given) -> OllamaEmbedder:
 
 
 def tiny(tmp_path: Path, **given) -> local.LocalEmbedder:
-    pytest.importorskip("onnxruntime", reason="the extra `embeddings` is not installed")
-    pytest.importorskip("tokenizers", reason="the extra `embeddings` is not installed")
+    skip_without_the_libraries()
     return local.LocalEmbedder(tiny_model(tmp_path / "model"), **given)
 
 
@@ -110,7 +109,7 @@ async def test_the_setting_names_the_embedder(tmp_path: Path):
 
 
 async def test_auto_takes_the_local_model_where_it_is_whole_and_local_insists_on_it(tmp_path: Path):
-    pytest.importorskip("onnxruntime", reason="the extra `embeddings` is not installed")
+    skip_without_the_libraries()
     with pytest.raises(SettingsError, match="schedmate embeddings fetch"):
         make_embedder("local", tmp_path)
     directory = tiny_model(tmp_path / local.DIRECTORY)

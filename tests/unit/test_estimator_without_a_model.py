@@ -27,7 +27,7 @@ from schedmate.services.history_estimator.settings import HistoryEstimatorSettin
 from schedmate.services.history_estimator.vectors import Vectors
 from schedmate.services.history_estimator.wiring import build
 from tests.advice import START, Job, envelope, memory_bus, memory_store
-from tests.embedding_model import tiny_model
+from tests.embedding_model import skip_without_the_libraries, tiny_model
 from tests.unit.test_history_estimator import life
 
 
@@ -157,7 +157,7 @@ def test_the_commands_bring_the_model_and_tell_what_is_used(tmp_path: Path, monk
         refused = CliRunner().invoke(app, ["embeddings", "fetch", *given])
         assert isinstance(refused.exception, SettingsError)
         assert "its size differs" in str(refused.exception)
-    pytest.importorskip("onnxruntime", reason="the extra `embeddings` is not installed")
+    skip_without_the_libraries()
     tiny_model(tmp_path / local.DIRECTORY)
     shown = json.loads(CliRunner().invoke(app, ["embeddings", "show", "--json"]).stdout)
     assert shown["space"].startswith("local/")
