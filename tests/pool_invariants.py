@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from math import isfinite
 from typing import Any
 
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS, TERMINAL, TRANSITIONS, JobEvent, JobState
 from schedmate.services.dispatcher.core import decisions as d
+from schedmate.services.dispatcher.core.advice import lasts_s
 from schedmate.services.dispatcher.core.fitting import fit
 from schedmate.services.dispatcher.core.inputs import Tick
 from schedmate.services.dispatcher.core.policy import policy_named
@@ -224,7 +226,8 @@ def _reservations(state: PoolState, decided: tuple[d.Decision, ...]) -> None:
         for name in {m.node for m in job.members}:
             assert state.nodes[name].reserved is None
             for one in state.reservations.values():
-                length = job.time_limit_s if job.time_limit_s is not None else job.p90_s
+                lasts = lasts_s(job, state) if job.time_limit_s is None else float(job.time_limit_s)
+                length = lasts if isfinite(lasts) else None
                 if name in one.nodes:
                     far = one.start - state.at > state.config.reservation_horizon_s
                     ends_before = length is not None and state.at + length <= one.start

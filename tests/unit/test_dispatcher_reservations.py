@@ -107,6 +107,21 @@ def test_of_whom_nothing_is_known_starts_while_the_beginning_is_beyond_the_horiz
     assert p.state_of("late") == "QUEUED"
 
 
+def test_who_has_but_a_reserved_node_left_is_let_on_the_one_it_failed_on_once_the_other_closes() -> None:
+    p = cluster(nodes=2, gpus=4, reservation_horizon_s=HOUR)
+    p.step(arrived("holds", gpus=4, time_limit_s=7200))
+    other, mine = (("n1", "n2") if p.seats("holds")[0][0] == "n1" else ("n2", "n1"))
+    reserve(p, other, start=2 * HOUR + 10, end=3 * HOUR)
+    p.step(arrived("k", gpus=5))
+    k = p.state.jobs["k"]
+    k.gpus, k.avoid = 4, (mine,)
+    p.state.place_anew(k)
+    p.step(i.Tick())
+    assert p.state_of("k") == "QUEUED"  # it waits for the other node, which could hold it
+    p.step(i.Tick(), after=HOUR + 20)
+    assert p.seats("k")[0][0] == mine
+
+
 def test_a_job_goes_to_another_node_where_there_is_one() -> None:
     p = cluster(nodes=2, gpus=4)
     reserve(p, "n1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from schedmate.services.dispatcher.core.backfill import backfill
 from schedmate.services.dispatcher.core.capacity import Group
@@ -15,10 +16,13 @@ from schedmate.services.dispatcher.core.preemption import make_way
 from schedmate.services.dispatcher.core.profiling import is_profiled
 from schedmate.services.dispatcher.core.queue import Kind
 from schedmate.services.dispatcher.core.quota import heads, next_of, put_following, reclaim
+from schedmate.services.dispatcher.core.reservations import closed_to
 from schedmate.services.dispatcher.core.rounds import decide_round
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.sharing import APATHETIC, DEFAULT, EAGER, host_for, mode
 from schedmate.services.dispatcher.core.state import Job, Node, PoolState
+
+NOWHERE: Final[frozenset[str]] = frozenset()
 
 
 def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
@@ -61,6 +65,8 @@ def _settled(state: PoolState) -> bool:
     """Has nothing happened since the last pass that could place anybody?"""
     if state.config.preemption or state.config.tenant_quota or state.pass_epoch != state.capacity.epoch:
         return False
+    if state.reservations:
+        return False  # nodes close to jobs as time goes by, and who has no other is let on those that it failed on
     queue = state.queue
     if queue.changed and state.held_by is not None and state.held_by == queue.first():
         queue.changed = False  # whoever came stands behind a job that still does not fit
@@ -141,12 +147,13 @@ def _verdict(state: PoolState, job: Job, kind: Kind) -> tuple[str, list[Group] |
     """
     if state.limits_tenants and at_limit(state, job):
         return AT_LIMIT, None
+    closed = closed_to(state, job) if state.reservations else NOWHERE
     known = state.blocked.get(kind)
-    if known is not None and known[0] == state.capacity.epoch:
+    if known is not None and known[0] == state.capacity.epoch and known[2] == closed:
         return known[1], None
     verdict, groups = fit(state, job)
     if groups is None:
-        state.blocked[kind] = (state.capacity.epoch, verdict)
+        state.blocked[kind] = (state.capacity.epoch, verdict, closed)
     return verdict, groups
 
 

@@ -104,7 +104,7 @@ class PoolState:
         self.profiler = Profiler()
         self.topology = Topology()
         self.queue = WaitingQueue()
-        self.blocked: dict[Kind, tuple[int, str]] = {}
+        self.blocked: dict[Kind, tuple[int, str, frozenset[str]]] = {}
         self.pass_epoch = -1
         self.timers: list[tuple[float, str]] = []
         self.suspecting: dict[str, None] = {}  # jobs that may have suspects: few, where `jobs` may be many
