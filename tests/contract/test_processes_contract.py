@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +23,7 @@ from schedmate.infra.processes.port import (
 )
 from schedmate.infra.processes.real import RealProcesses
 from schedmate.infra.processes.scripted import ScriptedProcesses
+from tests.waiting import eventually_sync, some_rounds
 
 FAR = 1e12
 KEY = MemberKey(
@@ -38,6 +40,8 @@ class Bench(Protocol):
 
     def staying(self, key: MemberKey, *, ignores_term: bool = False) -> None: ...
 
+    def has_seen_requests(self, key: MemberKey) -> None: ...
+
 
 def launch(argv: tuple[str, ...] = ("/bin/true",), epoch: int = 1) -> Launch:
     return Launch(argv, {"PATH": "/usr/bin:/bin"}, "/", epoch, 1 << 20)
@@ -45,6 +49,7 @@ def launch(argv: tuple[str, ...] = ("/bin/true",), epoch: int = 1) -> Launch:
 
 class RealBench:
     def __init__(self, root: Path) -> None:
+        self._root = root
         self.processes = RealProcesses(root)
 
     def exiting(self, key: MemberKey, code: int, output: str = "") -> None:
@@ -55,7 +60,11 @@ class RealBench:
         trap = "trap '' TERM; " if ignores_term else ""
         self.processes.hold(key, launch(("/bin/sh", "-c", f"{trap}echo ready; while true; do sleep 0.05; done")))
         self.processes.let_run(key)
-        until(lambda: self.processes.read_spool(key, 0, 100) == b"ready\n")
+        eventually_sync(lambda: self.processes.read_spool(key, 0, 100) == b"ready\n")
+
+    def has_seen_requests(self, key: MemberKey) -> None:
+        """Wait until the supervisor has read what was asked of it so far."""
+        some_rounds(json.loads((self._root / "runs" / str(key) / "processes").read_text())["supervisor_pid"])
 
 
 class ScriptedBench:
@@ -74,6 +83,9 @@ class ScriptedBench:
         if ignores_term:
             self.processes.ignores_term(key)
 
+    def has_seen_requests(self, key: MemberKey) -> None:
+        """It sees each at once."""
+
 
 @pytest.fixture(params=["real", "scripted"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
@@ -84,15 +96,8 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
         made.processes.kill(key)
 
 
-def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
-
-
 def ended(processes: Processes, key: MemberKey = KEY) -> MemberStatus:
-    until(lambda: processes.status(key).phase is Phase.ENDED)
+    eventually_sync(lambda: processes.status(key).phase is Phase.ENDED)
     return processes.status(key)
 
 
@@ -122,7 +127,7 @@ def test_a_held_program_does_not_run_until_it_may(bench: Bench) -> None:
     assert (status.phase, status.pid, status.started_at) == (Phase.HELD, pid, None)
     assert bench.processes.read_spool(KEY, 0, 10) == b""
     bench.processes.let_run(KEY)
-    until(lambda: bench.processes.status(KEY).phase is Phase.RUNNING)
+    eventually_sync(lambda: bench.processes.status(KEY).phase is Phase.RUNNING)
     assert bench.processes.status(KEY).started_at is not None
 
 
@@ -156,8 +161,7 @@ def test_a_program_that_ignores_sigterm_is_killed_after_the_grace(bench: Bench) 
 def test_a_shorter_grace_overtakes_a_longer_one_and_the_first_cause_stays(bench: Bench) -> None:
     bench.staying(KEY, ignores_term=True)
     bench.processes.stop(KEY, grace_s=600, cause=EndCause.STOPPED)
-    until(lambda: bench.processes.status(KEY).phase is Phase.RUNNING)
-    time.sleep(0.2)  # long enough for a real supervisor to have read the first request
+    bench.has_seen_requests(KEY)
     bench.processes.stop(KEY, grace_s=0, cause=EndCause.WORKER_STOPPED)
     status = ended(bench.processes)
     assert status.exit is not None
@@ -213,8 +217,8 @@ def test_the_deadline_last_set_is_told(bench: Bench) -> None:
 def test_a_member_whose_supervisor_is_killed_is_lost_and_then_ended(bench: Bench) -> None:
     bench.staying(KEY)
     bench.processes.kill(KEY)
-    until(lambda: bench.processes.status(KEY).phase is Phase.LOST)
-    until(lambda: bench.processes.end_lost(KEY))
+    eventually_sync(lambda: bench.processes.status(KEY).phase is Phase.LOST)
+    eventually_sync(lambda: bench.processes.end_lost(KEY))
     status = ended(bench.processes)
     assert status.exit is not None
     assert status.exit.cause is EndCause.LOST
@@ -227,4 +231,4 @@ def test_the_processes_of_living_members_are_told(bench: Bench) -> None:
     assert pid in bench.processes.pids()
     bench.processes.stop(KEY, grace_s=5, cause=EndCause.STOPPED)
     ended(bench.processes)
-    until(lambda: pid not in bench.processes.pids())
+    eventually_sync(lambda: pid not in bench.processes.pids())

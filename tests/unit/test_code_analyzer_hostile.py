@@ -74,9 +74,9 @@ def test_a_file_of_fifty_megabytes_is_left_out_with_a_reason(tmp_path):
     (tmp_path / "train.py").write_text(TRAIN)
     with (tmp_path / "big.py").open("wb") as file:
         file.truncate(50 << 20)
-    started = time.perf_counter()
+    started = time.process_time()
     _, found = analyze_directory(Subject(entry="train.py"), tmp_path)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     assert found.fields["epochs"].value == 3
     assert "big.py is larger" in found.partial_because
 

@@ -291,7 +291,7 @@ PIECES = ["a", "0", " ", "(", "[", ":", "/", ".", "-", "_", "=", "'", '"', "|", 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_line_of_any_content_costs_more_than_50_ms(seed):
-    """The least of three tries counts: another process may have the core."""
+    """The least of three tries counts: the first may find the caches cold."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     for _ in range(400):
@@ -302,9 +302,9 @@ def test_no_line_of_any_content_costs_more_than_50_ms(seed):
 
 def _cost(line: str) -> float:
     digest = Digest()
-    start = time.perf_counter()
+    start = time.thread_time()
     digest.take(line, 1, RULES)
-    return time.perf_counter() - start
+    return time.thread_time() - start
 
 
 def test_a_digest_stays_small_whatever_comes():

@@ -75,10 +75,10 @@ def test_an_ordinary_line_matches_no_rule(line):
 )
 def test_a_hostile_line_is_read_in_bounded_time(piece):
     line = (piece * TEXT_MAX)[: TEXT_MAX * 2]
-    start = time.perf_counter()
+    start = time.thread_time()
     RULES.match(line)
     Follower(library()).follow(Metrics(), line)
-    assert time.perf_counter() - start < 0.25
+    assert time.thread_time() - start < 0.25
 
 
 def test_an_xid_number_finds_its_rule_and_an_unknown_one_none():

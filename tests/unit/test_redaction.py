@@ -345,9 +345,9 @@ HOSTILE = [
 def test_no_text_takes_more_than_time_linear_in_its_length(text):
     text = text[:LINE_CHARACTERS_MAX]
     redact(text)
-    started = time.perf_counter()
+    started = time.thread_time()
     redact(text)
-    assert time.perf_counter() - started < 0.25, "16 KiB of text; a quadratic pattern takes seconds"
+    assert time.thread_time() - started < 0.25, "16 KiB of text; a quadratic pattern takes seconds"
 
 
 @given(st.text(max_size=400))

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import pytest
 from schedmate.infra.processes import supervisor
 from schedmate.infra.processes.port import AlreadyStartedError, EndCause, Launch, MemberKey, Phase, SetupError
 from schedmate.infra.processes.real import RealProcesses
-from tests.waiting import eventually_sync, is_stopped
+from tests.waiting import eventually_sync, is_stopped, some_rounds
 
 KEY = MemberKey(
     f"{os.getpid():08x}-0000-5000-8000-000000000001", 0
@@ -90,7 +89,9 @@ def test_children_that_left_the_group_and_the_session_are_ended_with_a_stop(proc
     run(processes, launch(sys.executable, "-S", "-c", ESCAPES + "time.sleep(600)"))
     pids = pids_of(processes)
     assert set(pids.values()) <= processes.pids()
-    processes.stop(KEY, grace_s=0.3, cause=EndCause.STOPPED)
+    processes.stop(KEY, grace_s=60, cause=EndCause.STOPPED)
+    eventually_sync(lambda: not is_alive(pids["main"]))  # however long SIGTERM takes; one child ignores it
+    processes.stop(KEY, grace_s=0.0, cause=EndCause.STOPPED)
     status = ended(processes)
     assert [name for name, pid in pids.items() if is_alive(pid)] == []
     assert status.exit is not None
@@ -117,7 +118,7 @@ def test_children_are_ended_when_only_the_parent_is_killed(processes: RealProces
 
 
 def test_a_child_may_finish_its_last_words(processes: RealProcesses) -> None:
-    run(processes, launch("sh", "-c", "(sleep 0.1; echo last words) & exit 0"))
+    run(processes, launch("sh", "-c", "(sleep 0.05; echo last words) & exit 0"))
     status = ended(processes)
     assert status.exit is not None
     assert status.exit.exit_code == 0
@@ -151,7 +152,7 @@ def test_only_sigkill_ends_a_supervisor(processes: RealProcesses, tmp_path: Path
     run(processes, launch("sleep", "600"))
     eventually_sync(lambda: processes.status(KEY).phase is Phase.RUNNING)
     os.kill(supervisor_pid(tmp_path), number)
-    time.sleep(0.25)  # more than two of the supervisor's ticks
+    some_rounds(supervisor_pid(tmp_path))
     assert processes.status(KEY).phase is Phase.RUNNING
 
 
@@ -189,6 +190,7 @@ def test_a_killed_supervisor_takes_its_program_along_and_the_rest_is_found(
     code = ESCAPES.replace("start_new_session=True, env={}", "start_new_session=True")
     run(processes, launch(sys.executable, "-S", "-c", code + "time.sleep(600)"))
     pids = pids_of(processes)
+    eventually_sync(lambda: processes.status(KEY).phase is Phase.RUNNING)  # the supervisor, too, has seen it run
     os.kill(supervisor_pid(tmp_path), signal.SIGKILL)
     eventually_sync(lambda: processes.status(KEY).phase is Phase.LOST)
     eventually_sync(lambda: not is_alive(pids["main"]))
@@ -245,15 +247,18 @@ def test_a_reused_pid_is_left_alone(processes: RealProcesses, tmp_path: Path) ->
         stranger.wait()
 
 
-def test_the_deadline_kills_without_grace_and_a_renewal_moves_it(processes: RealProcesses) -> None:
-    now = time.clock_gettime(time.CLOCK_BOOTTIME)
-    processes.renew(epoch=1, deadline=now + 1.0)
-    run(processes, launch("sh", "-c", "trap '' TERM; while true; do sleep 0.05; done"))
-    processes.renew(epoch=1, deadline=now + 1.6)
+def test_the_deadline_kills_without_grace_and_a_renewal_moves_it(processes: RealProcesses, tmp_path: Path) -> None:
+    run(processes, launch("sh", "-c", "trap 'echo asked to end' TERM; echo ready; while true; do sleep 0.05; done"))
+    eventually_sync(lambda: spool(processes) == b"ready\n")
+    now = supervisor.boot_time()
+    processes.renew(epoch=1, deadline=now + 2.0)
+    some_rounds(supervisor_pid(tmp_path))
+    processes.renew(epoch=1, deadline=now + 2.6)
     status = ended(processes)
+    assert supervisor.boot_time() >= now + 2.6
     assert status.exit is not None
     assert (status.exit.cause, status.exit.signal) == (EndCause.LEASE_EXPIRED, signal.SIGKILL)
-    assert 1.6 <= time.clock_gettime(time.CLOCK_BOOTTIME) - now < 3.0
+    assert spool(processes) == b"ready\n", "it was asked first"
 
 
 def test_a_deadline_file_that_is_gone_renews_nothing_and_ends_nothing_early(
@@ -261,14 +266,14 @@ def test_a_deadline_file_that_is_gone_renews_nothing_and_ends_nothing_early(
 ) -> None:
     run(processes, launch("sleep", "600"))
     eventually_sync(lambda: processes.status(KEY).phase is Phase.RUNNING)
-    deadline = time.clock_gettime(time.CLOCK_BOOTTIME) + 1.5
+    deadline = supervisor.boot_time() + 1.5
     processes.renew(epoch=1, deadline=deadline)
-    time.sleep(0.5)  # some ticks: the supervisor knows it
+    some_rounds(supervisor_pid(tmp_path))  # it knows the deadline
     (tmp_path / "n1" / "deadline").unlink()
     status = ended(processes)
     assert status.exit is not None
     assert status.exit.cause is EndCause.LEASE_EXPIRED
-    assert time.clock_gettime(time.CLOCK_BOOTTIME) >= deadline
+    assert supervisor.boot_time() >= deadline
 
 
 def test_a_program_whose_starter_dies_before_the_word_go_never_runs(tmp_path: Path) -> None:
