@@ -110,7 +110,7 @@ def test_of_whom_nothing_is_known_starts_while_the_beginning_is_beyond_the_horiz
 def test_who_has_but_a_reserved_node_left_is_let_on_the_one_it_failed_on_once_the_other_closes() -> None:
     p = cluster(nodes=2, gpus=4, reservation_horizon_s=HOUR)
     p.step(arrived("holds", gpus=4, time_limit_s=7200))
-    other, mine = (("n1", "n2") if p.seats("holds")[0][0] == "n1" else ("n2", "n1"))
+    other, mine = ("n1", "n2") if p.seats("holds")[0][0] == "n1" else ("n2", "n1")
     reserve(p, other, start=2 * HOUR + 10, end=3 * HOUR)
     p.step(arrived("k", gpus=5))
     k = p.state.jobs["k"]
