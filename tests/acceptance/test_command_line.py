@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,8 +16,10 @@ from typing import Any
 import pytest
 
 from schedmate.client import Client, ClientError
+from schedmate.infra.servers.ports import free_port
 from schedmate.schemas.job import JobRequest
 from tests.journal_checker import check_directories
+from tests.waiting import eventually_sync
 
 CHECKOUT = Path(__file__).parent.parent.parent
 SCHEDMATE = [sys.executable, "-c", "from schedmate.cli import main; main()"]
@@ -112,12 +113,6 @@ class Up:
         code = self.process.wait(60)
         self.client.close()
         return code
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -355,10 +350,12 @@ def test_after_kill_9_runs_are_adopted_again_and_ctrl_c_stops_them(tmp_path: Pat
     long = up.json(
         "submit", "--name", "long", "--", "/bin/sh", "-c", "trap 'exit 7' TERM; echo begun; while :; do sleep 0.2; done"
     )
-    short = up.json("submit", "--name", "short", "--", "/bin/sh", "-c", "sleep 5; echo over")
-    up.until(lambda: up.state(long["job_id"]) == "RUNNING" and up.state(short["job_id"]) in ("RUNNING", "SUCCEEDED"))
+    waits = f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; echo over"
+    short = up.json("submit", "--name", "short", "--", "/bin/sh", "-c", waits)
+    up.until(lambda: up.state(long["job_id"]) == up.state(short["job_id"]) == "RUNNING")
     up.end(signal.SIGKILL)
-    time.sleep(6)  # `short` ends while nobody looks
+    (tmp_path / "go").touch()
+    eventually_sync(lambda: list((tmp_path / "state").rglob("exit")), 30, "`short` ends while nobody looks")
     up.start()
     up.until(lambda: up.state(short["job_id"]) == "SUCCEEDED")
     assert up.run("logs", "short").stdout == "over\n"

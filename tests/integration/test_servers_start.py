@@ -8,7 +8,6 @@ import secrets
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from pymongo import AsyncMongoClient
 from pymongo.write_concern import WriteConcern
 
 from tests.servers import OWN_KAFKA, OWN_MONGO, KafkaServer, MongoServer, shared
+from tests.waiting import eventually_sync
 
 pytestmark = pytest.mark.servers
 
@@ -140,7 +140,7 @@ def test_a_span_sent_to_the_collector_is_found_in_zipkin():
                 raise
             return False
 
-    wait_until(found, timeout_s=20)
+    eventually_sync(found, 20)
 
 
 async def test_a_killed_kafka_comes_back_on_its_port_with_what_it_acknowledged(tmp_path: Path):
@@ -179,10 +179,3 @@ def test_a_server_that_is_started_twice_is_one_server(tmp_path: Path):
         second = MongoServer(tmp_path / "mongo", OWN_MONGO).start()
         assert second.processes()[0].living_pid() == pid
         assert second.address == first.address
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s"
-        time.sleep(0.1)

@@ -13,7 +13,8 @@ from schedmate.services.dispatcher.core import inputs as i
 from schedmate.services.dispatcher.core.state import ENDED
 from tests.dispatching import PoolUnderTest, arrived, cluster, ends_of, report
 from tests.pool_invariants import check
-from tests.simulation.simulated import POOL, World, run_simulated
+from tests.simulation.simulated import POOL, World
+from tests.virtual_time import run_simulated
 
 
 def happens(p: PoolUnderTest, what: str) -> None:

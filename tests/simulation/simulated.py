@@ -1,7 +1,6 @@
 """A whole pool in one thread on a seed: real leaders and a real bus and store in memory, simulated nodes, virtual time.
 
-Time is the event loop's: it jumps to the next timer when nothing else is to do, so hours pass in a second and the same seed
-gives the same run. Hosts can be killed, and paused at their next call to the bus or the store (SIGSTOP).
+Time is the event loop's (tests/virtual_time.py), so the same seed gives the same run. Hosts can be killed, and paused at their next call to the bus or the store (SIGSTOP).
 """
 
 from __future__ import annotations
@@ -9,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random  # noqa: TID251 - seeded
-import selectors
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,51 +30,11 @@ from schedmate.services.dispatcher.leases import PoolLease
 from schedmate.services.dispatcher.log import AppendCollisionError
 from schedmate.services.dispatcher.settings import DispatcherSettings
 from schedmate.services.worker.fence import NOWHERE, Accept, Delivered, Place, Refuse, Release, Standing, Stop, decide
+from tests.virtual_time import EPOCH, LoopClock
 
 POOL = "default"
 LEASE_S = 20.0
 MARGIN_S = 4.0
-EPOCH = 1_700_000_000.0
-
-
-class _JumpingSelector(selectors.DefaultSelector):
-    """Never waits: what the loop would wait for is added to its time. Each turn of the loop takes a nanosecond of its own: else
-    two that wait for less than the loop's resolution could wake each other for ever while time stands still."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-
-    def select(self, timeout: float | None = None) -> Any:
-        found = super().select(0)
-        self.now += 1e-9
-        if not found and timeout is not None and timeout > 0:
-            self.now += timeout
-        return found
-
-
-class SimulatedLoop(asyncio.SelectorEventLoop):
-    """An event loop on virtual time."""
-
-    def __init__(self) -> None:
-        self.jumping = _JumpingSelector()
-        super().__init__(self.jumping)
-
-    def time(self) -> float:
-        return self.jumping.now
-
-
-class LoopClock:
-    """The loop's virtual time as a clock."""
-
-    def now(self) -> float:
-        return EPOCH + asyncio.get_running_loop().time()
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 class Gate:
@@ -455,16 +412,3 @@ class World:
 
     def histories(self) -> list[tuple[str, Process]]:
         return [(node.name, p) for node in self.nodes for p in node.disk.history]
-
-
-def run_simulated(main: Callable[[], Coroutine[Any, Any, Any]], *, virtual_s_max: float = 40_000.0) -> Any:
-    """Run a coroutine on virtual time; an endless one ends with TimeoutError after so many virtual seconds."""
-    loop = SimulatedLoop()
-    try:
-        return loop.run_until_complete(asyncio.wait_for(main(), virtual_s_max))
-    finally:
-        with contextlib.suppress(Exception):
-            for task in asyncio.all_tasks(loop):
-                task.cancel()
-            loop.run_until_complete(asyncio.sleep(0))
-        loop.close()

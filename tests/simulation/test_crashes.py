@@ -15,7 +15,8 @@ from schedmate.schemas.job import JobSpec
 from schedmate.services.dispatcher.log import PoolLog
 from schedmate.services.dispatcher.replay import replay
 from tests.journal_checker import Life, more_than_a_whole
-from tests.simulation.simulated import POOL, Process, World, run_simulated
+from tests.simulation.simulated import POOL, Process, World
+from tests.virtual_time import run_simulated
 
 JOBS = 60
 SEEDS = int(os.environ.get("SCHEDMATE_SIMULATIONS", "6"))

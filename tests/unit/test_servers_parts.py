@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from schedmate.infra.servers.cache import InstallError, cache_directory, filled, program, run_step
 from schedmate.infra.servers.command import main
 from schedmate.infra.servers.process import ServerProcess
+from tests.waiting import eventually_sync
 
 ENDS_AT_ONCE = "import time, sys; print('up', flush=True); time.sleep(60)"
 IGNORES_TERM = (
@@ -36,7 +36,7 @@ def process(tmp_path: Path) -> Iterator[ServerProcess]:
 
 def started(server: ServerProcess, program_text: str) -> int:
     server.start([sys.executable, "-c", program_text])
-    wait_until(lambda: server.log_tail() != "")
+    eventually_sync(lambda: server.log_tail() != "", 20)
     pid = server.living_pid()
     assert pid is not None
     return pid
@@ -60,7 +60,7 @@ def test_what_a_server_started_ends_with_it(process: ServerProcess, end: Callabl
     started(process, HAS_A_CHILD)
     child = int(process.log_tail())
     end(process)
-    wait_until(lambda: not alive(child))
+    eventually_sync(lambda: not alive(child), 20)
 
 
 def test_another_object_for_the_same_directory_speaks_of_the_same_process(process: ServerProcess, tmp_path: Path):
@@ -90,7 +90,7 @@ def test_a_pid_file_that_says_nothing_useful_is_no_process(process: ServerProces
 
 def test_a_process_that_ended_by_itself_is_not_living(process: ServerProcess):
     process.start([sys.executable, "-c", "print('done')"])
-    wait_until(lambda: process.living_pid() is None)
+    eventually_sync(lambda: process.living_pid() is None, 20)
     assert process.log_tail() == "done"
 
 
@@ -185,10 +185,3 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s"
-        time.sleep(0.02)
