@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,7 @@ class World:
         self.store = MemoryStore()
         self.stops: list[tuple[asyncio.Event, asyncio.Task[None], Dispatcher]] = []
         self.reports: dict[str, int] = {}
+        self._said = itertools.count()
 
     async def setup(self) -> None:
         await self.bus.start()
@@ -72,7 +74,7 @@ class World:
 
     async def say(self, event: e.Event, ident: str = "", trace: str | None = None) -> None:
         await self.bus.publish(
-            [encode(Envelope(ident or f"id-{CLOCK.now()}", "schedmate/test", CLOCK.now(), event, trace))]
+            [encode(Envelope(ident or f"id-{next(self._said)}", "schedmate/test", CLOCK.now(), event, trace))]
         )
 
     async def submit(self, job: str, **spec: Any) -> None:
@@ -119,7 +121,9 @@ class World:
         return out
 
     async def events(self, topic: str, kind: type[e.Event]) -> list[Any]:
-        return [x.event for d in await self.read(topic) if isinstance((x := decode(d.record)).event, kind)]
+        """What a reader takes in: a repeat, which has the id of before, is dropped. A leader that loses its lease leaves some to be repeated."""
+        taken = {x.id: x.event for d in await self.read(topic) if isinstance((x := decode(d.record)).event, kind)}
+        return list(taken.values())
 
     async def until(
         self, topic: str, kind: type[e.Event], count: int = 1, where: Callable[[Any], bool] = lambda _: True

