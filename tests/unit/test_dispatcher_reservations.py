@@ -122,6 +122,30 @@ def test_who_has_but_a_reserved_node_left_is_let_on_the_one_it_failed_on_once_th
     assert p.seats("k")[0][0] == mine
 
 
+def test_whom_no_other_node_could_hold_holds_nobody_back_also_while_there_is_no_room() -> None:
+    p = cluster(gpus=8)
+    reserve(p, "n1")
+    p.step(arrived("big", gpus=6, time_limit_s=7200))
+    p.step(arrived("first", gpus=3, time_limit_s=60))
+    p.step(arrived("second", gpus=1, time_limit_s=60))
+    assert why(p.state, p.state.jobs["big"]).reason == "HELD_BY_RESERVATION"
+    assert [p.state_of(job) for job in ("first", "second")] == ["ASSIGNED", "ASSIGNED"]
+
+
+def test_who_would_fit_but_for_a_maintenance_holds_others_back_once_the_room_is_taken() -> None:
+    """It could have the other node, when those that are on it have ended: whoever recovers the pool sees that, too."""
+    p = cluster(nodes=2, gpus=8)
+    p.step(arrived("long", gpus=8, time_limit_s=7200))
+    free = "n2" if p.seats("long")[0][0] == "n1" else "n1"
+    reserve(p, free)
+    p.step(arrived("big", gpus=6, time_limit_s=7200))
+    assert why(p.state, p.state.jobs["big"]).reason == "HELD_BY_RESERVATION"
+    p.step(arrived("first", gpus=3, time_limit_s=60))
+    assert p.state_of("first") == "ASSIGNED"
+    p.step(arrived("second", gpus=1, time_limit_s=60))
+    assert p.state_of("second") == "QUEUED"
+
+
 def test_a_job_goes_to_another_node_where_there_is_one() -> None:
     p = cluster(nodes=2, gpus=4)
     reserve(p, "n1")

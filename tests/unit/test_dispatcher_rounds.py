@@ -25,3 +25,18 @@ def test_a_round_has_others_to_give_gpus_to_as_soon_as_a_holder_is_on_its_way_ou
     assert p.state_of("holder") == JobState.STOPPING
     p.step(i.Tick(), after=60)
     assert (p.state_of("large"), p.state_of("small")) == (JobState.QUEUED, JobState.ASSIGNED)
+
+
+def test_a_round_places_whom_it_can_once_a_stop_has_outlasted_its_bound() -> None:
+    p = cluster(gpus=2, policy="tiresias")
+    p.step(arrived("holder", gpus=1, resumable=True), after=60)
+    p.step(i.Tick(), after=60)
+    p.start("holder")
+    p.step(i.Tick(), after=20_000)
+    p.step(arrived("large", gpus=2), arrived("small", gpus=1), after=30)
+    p.step(i.Tick(), after=60)
+    assert p.state_of("holder") == JobState.STOPPING
+    p.step(i.Tick(), after=59)
+    assert (p.state_of("large"), p.state_of("small")) == (JobState.QUEUED, JobState.QUEUED)
+    p.step(i.Tick(), after=70)
+    assert (p.reason_of("holder"), p.state_of("small")) == ("STOP_TIMEOUT", JobState.ASSIGNED)

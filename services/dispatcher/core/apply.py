@@ -75,6 +75,8 @@ def _noted(state: PoolState, decision: Noted, index: int) -> None:
     state.before[index] = STATE_NAMES[job.state]
     job.reason, job.detail = decision.reason, decision.detail
     job.intent = max(job.intent, decision.intent)
+    if decision.reason == Reason.STOP_TIMEOUT:
+        state.queue.changed = True  # nobody waits for it to leave any more
     set_timer(state, job)
 
 

@@ -18,17 +18,24 @@ def fit(state: PoolState, job: Job) -> tuple[str, list[Group] | None]:
     capacity = state.capacity
     if job.gpu_milli < WHOLE_MILLI and state.milli_of(job) < WHOLE_MILLI:
         groups = state.policy.share_placer.place_share(state, job, job.gpu_milli, avoided(state, job))
-        could = groups is not None or capacity.could_hold(1, 1, job.gpu_type, job.gpu_memory_mib)
-        return (FITS if groups is not None else NO_ROOM if could else NEVER), groups
+        return (FITS if groups is not None else _waits_for(state, job)), groups
     if job.gpus_total > capacity.free_gpus:
-        return (NO_ROOM if could_hold(state, job) else NEVER), None
+        return _waits_for(state, job), None
     avoid = avoided(state, job)
     groups = state.placer.place(state, job, avoid)
     if groups is not None:
         return FITS, groups
     if state.reservations and state.placer.place(state, job, _shunned(state, job, frozenset())) is not None:
         return RESERVED, None
-    return (NO_ROOM if could_hold(state, job) else NEVER), None
+    return _waits_for(state, job), None
+
+
+def _waits_for(state: PoolState, job: Job) -> str:
+    """Tell what a job waits for that does not fit now: for others to end, for a maintenance to end, or for nodes that are not there."""
+    if not could_hold(state, job):
+        return NEVER
+    closed = closed_to(state, job) if state.reservations else frozenset()
+    return RESERVED if closed and not could_hold_beside(state, job, closed) else NO_ROOM
 
 
 def place_avoiding(state: PoolState, job: Job, reserved: frozenset[str]) -> list[Group] | None:

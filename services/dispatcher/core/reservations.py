@@ -2,8 +2,8 @@
 
 Before it begins, no job is started on a reserved node that is expected to end after that: by its time limit, else by the upper quantile
 of its estimate, as far as its source is believed (core/advice.py). Of which neither is known, a job that can resume is started (it is stopped and goes on later, which costs a restart), and
-another only while the beginning is further away than `reservation_horizon_s`. A job that would fit but for that waits and holds nobody
-back: who ends early enough goes before it.
+another only while the beginning is further away than `reservation_horizon_s`. A job that would fit but for that, or that no
+other nodes could hold even if nothing ran, waits and holds nobody back: who ends early enough goes before it.
 
 When it begins the node takes no more jobs, and those that run there are stopped with their grace: jobs that can resume, all of them or
 none, as the setting `reservation_stops` says. It costs nobody a retry. When it ends, or is withdrawn, the node takes jobs again.

@@ -30,7 +30,12 @@ def decide_round(state: PoolState, emit: Emit, place: Place) -> None:
     if state.round_at is None and len(state.queue):
         state.round_at = ceil(state.at / every) * every  # it may be this instant
     if state.round_at is not None and state.at >= state.round_at:
-        changed = state.queue.changed or state.pass_epoch != state.capacity.epoch or _crosses(state)
+        changed = (
+            state.queue.changed
+            or state.pass_epoch != state.capacity.epoch
+            or _crosses(state)
+            or bool(state.reservations)
+        )
         if changed and len(state.queue):
             chosen = _hold(state)
             for job in chosen.stopped:

@@ -8,7 +8,7 @@ from typing import Final
 from schedmate.services.dispatcher.core.backfill import backfill
 from schedmate.services.dispatcher.core.capacity import Group
 from schedmate.services.dispatcher.core.decisions import Placed, Seat
-from schedmate.services.dispatcher.core.fitting import AT_LIMIT, NO_ROOM, at_limit, avoided, fit
+from schedmate.services.dispatcher.core.fitting import AT_LIMIT, NO_ROOM, RESERVED, at_limit, avoided, fit
 from schedmate.services.dispatcher.core.job import PINNED_FIRST
 from schedmate.services.dispatcher.core.lifecycle import Emit
 from schedmate.services.dispatcher.core.margin import make_room
@@ -52,8 +52,10 @@ def _pass_again(state: PoolState, emit: Emit, full: Callable[[], bool]) -> bool:
     placed = _pass(state, emit, full)
     if state.more:
         return False
-    if state.config.tenant_quota and (placed or len(state.leaving) != leaving):
-        return True  # whoever was placed made others of its tenant borrowers; whoever was stopped made room within its tenant's quota
+    if (state.config.tenant_quota or state.reservations) and (placed or len(state.leaving) != leaving):
+        # whoever was placed made others of its tenant borrowers, whoever was stopped made room within its tenant's quota; and who was
+        # passed over for a maintenance to come may have lost the room that it would have had
+        return True
     if not (placed and state.policy.packs):
         return False
     # those before them in the queue may join whoever was placed, or have a node that the profiler has left
@@ -152,7 +154,9 @@ def _verdict(state: PoolState, job: Job, kind: Kind) -> tuple[str, list[Group] |
     if known is not None and known[0] == state.capacity.epoch and known[2] == closed:
         return known[1], None
     verdict, groups = fit(state, job)
-    if groups is None:
+    if (
+        groups is None and verdict != RESERVED
+    ):  # that room is there is not remembered: the next one to be placed may take it
         state.blocked[kind] = (state.capacity.epoch, verdict, closed)
     return verdict, groups
 
