@@ -11,10 +11,9 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, TypeVar, overload
 
-__all__ = ["eventually", "eventually_sync", "is_stopped", "some_rounds"]
+__all__ = ["eventually", "eventually_sync"]
 
 T = TypeVar("T")
 
@@ -79,20 +78,3 @@ def _message(predicate: Callable[[], object], what: str | None, timeout_s: float
         except (OSError, TypeError):
             what = repr(predicate)
     return f"not within {timeout_s} s: {what} (last value: {last!r})"
-
-
-def is_stopped(pid: int) -> bool:
-    """Tell whether SIGSTOP has reached every thread of a process: it is sent at once, and a busy one goes on for a moment."""
-    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return bool(states) and all(state in "Tt" for state in states)
-
-
-def some_rounds(pid: int, timeout_s: float = 20.0) -> None:
-    """Wait until a process that looks around and sleeps, again and again, has done so some times: it knows by then what was there before."""
-    before = _sleeps(pid)
-    eventually_sync(lambda: _sleeps(pid) >= before + 4, timeout_s, f"process {pid} goes its rounds")
-
-
-def _sleeps(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))

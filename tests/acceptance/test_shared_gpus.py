@@ -25,9 +25,10 @@ from schedmate.services.dispatcher.wiring import Dispatcher
 from schedmate.services.worker.settings import WorkerSettings
 from schedmate.services.worker.wiring import build as build_worker
 from schedmate.simulator.recorded import line_of, read_log, recording_of, replayed
-from tests.acceptance.test_worker_process import Node, is_alive
+from tests.acceptance.node import Node
 from tests.journal_checker import check_directories
 from tests.leading import CLOCK, World
+from tests.processes import is_alive
 from tests.waiting import eventually
 from tests.worker_bench import Talk
 

@@ -7,8 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,54 +18,13 @@ from schedmate.infra.clock import SeededRandom, SystemClock
 from schedmate.infra.processes.port import MemberKey
 from schedmate.schemas.events import NodeReported, RunExited
 from schedmate.schemas.topology import topology
+from tests.acceptance.node import Node
 from tests.journal_checker import check_directories
+from tests.processes import is_alive
 from tests.waiting import eventually
 from tests.worker_bench import Talk, spec
 
-LEASE_S = 60.0  # a busy machine takes its time to start a worker again
 SHORT_LEASE_S = 4.0
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-class Node:
-    """One worker's process, over several lives."""
-
-    def __init__(self, directory: Path, talk: Talk) -> None:
-        self.directory = directory
-        self.talk = talk
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self, **env: str) -> None:
-        settings = {
-            "BUS": f"sqlite:{self.directory / 'bus.db'}", "STATE_DIR": str(self.directory), "NODE": "n1", "GPUS": "2", "LEASE_S": str(LEASE_S),
-            "REPORT_INTERVAL_S": "0.3", "HEALTH_PORT": "0", "TICK_S": "0.05", **env,
-        }  # fmt: skip
-        with (self.directory / "worker.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "schedmate.services.worker"],
-                env={"PATH": os.environ["PATH"], **{f"SCHEDMATE_{name}": value for name, value in settings.items()}},
-                stdout=log,
-                stderr=log,
-            )
-
-    async def up(self, **env: str) -> None:
-        """Start, and wait for a report of a new session."""
-        reports = await self.talk.reports()
-        before = max((r.session for r in reports), default=0)
-        self.start(**env)
-        await eventually(lambda: self.talk.reported(lambda r: r.session > before), 30)
-
-    def signal(self, number: int) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
-        if number in {signal.SIGKILL, signal.SIGTERM}:
-            self.process.wait(30)
 
 
 @contextlib.asynccontextmanager

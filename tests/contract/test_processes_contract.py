@@ -23,7 +23,8 @@ from schedmate.infra.processes.port import (
 )
 from schedmate.infra.processes.real import RealProcesses
 from schedmate.infra.processes.scripted import ScriptedProcesses
-from tests.waiting import eventually_sync, some_rounds
+from tests.processes import some_rounds
+from tests.waiting import eventually_sync
 
 FAR = 1e12
 KEY = MemberKey(

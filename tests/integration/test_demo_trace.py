@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from schedmate.infra.telemetry.recorded import Edge, edges, roots
-from tests.acceptance.test_demo import run_demo
+from tests.acceptance.demo import run_demo
 from tests.servers import shared
 from tests.zipkin import Zipkin
 

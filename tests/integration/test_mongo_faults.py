@@ -17,8 +17,9 @@ from schedmate.infra.clock import SeededRandom
 from schedmate.infra.store.mongo import MongoStore
 from schedmate.infra.store.port import Document, DuplicateKeyError, StoreUnavailableError
 from schedmate.schemas.topology import Collection, Index
+from tests.processes import is_stopped
 from tests.servers import OWN_MONGO, MongoServer, shared
-from tests.waiting import eventually, is_stopped
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.servers]
 

@@ -12,6 +12,7 @@ import pytest
 from schedmate.infra.gpus.port import GpuFault
 from schedmate.schemas.events import RunExited, RunStarted
 from tests.journal_checker import check_directories
+from tests.processes import is_alive
 from tests.waiting import eventually
 from tests.worker_bench import Bench, bench_on, spec
 
@@ -22,13 +23,6 @@ children = [subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sle
 print(*[c.pid for c in children], flush=True)
 time.sleep(600)
 """
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 async def orphans_of(bench: Bench, key: object) -> list[int]:

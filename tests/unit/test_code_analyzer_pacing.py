@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from schedmate.infra.clock import SystemClock
+from schedmate.infra.clock import SystemClock, VirtualClock
 from schedmate.infra.llm.none import NoModel
 from schedmate.infra.pacing import Budget, Pacing
 from schedmate.infra.telemetry.metrics import Metrics
@@ -16,13 +16,6 @@ from schedmate.services.code_analyzer.suggesting import PENDING_MAX, Pending, Su
 from schedmate.services.code_analyzer.suggestions import ASKED, Suggestion
 from tests.advice import envelope, spec
 from tests.waiting import eventually
-
-
-class Clock(SystemClock):
-    at = 0.0
-
-    def now(self) -> float:
-        return self.at
 
 
 class Answers:
@@ -48,7 +41,7 @@ def pending(name: str, *, told: int = 0, user: str = "ada") -> Pending:
     return Pending(envelope(event), {"job": name}, cluster=cluster_of(spec(name=name, user=user)))
 
 
-def made(agent, budget: int = 100, clock: Clock | None = None) -> tuple[Suggester, list]:
+def made(agent, budget: int = 100, clock: VirtualClock | None = None) -> tuple[Suggester, list]:
     said: list = []
 
     async def keep(*_) -> None:
@@ -57,7 +50,7 @@ def made(agent, budget: int = 100, clock: Clock | None = None) -> tuple[Suggeste
     async def publish(one) -> None:
         said.append(one)
 
-    suggester = Suggester(agent, keep, publish, Metrics(), Pacing(Budget(budget)), clock or Clock())
+    suggester = Suggester(agent, keep, publish, Metrics(), Pacing(Budget(budget)), clock or VirtualClock())
     return suggester, said
 
 
@@ -92,10 +85,10 @@ async def test_each_cluster_goes_once_before_any_goes_twice_and_the_more_open_fi
 
 
 async def test_when_the_budget_is_short_it_goes_where_the_model_has_filled_something():
-    agent, clock = Answers(), Clock()
+    agent, clock = Answers(), VirtualClock()
     suggester, said = made(agent, budget=6, clock=clock)
-    for hour in range(12):
-        clock.at = hour * 3_600.0
+    for _ in range(12):
+        clock.advance(3_600.0)
         for n in range(6):
             agent.filled = 4
             await run(suggester, agent, pending(f"useful{n}"))

@@ -20,31 +20,7 @@ from schedmate.services.history_estimator.jobs import RUN_S_MAX, Ended, Job, cou
 from schedmate.services.history_estimator.learned import Sample, beyond, fit
 from schedmate.services.history_estimator.similar import PAIRS_MIN, SimilarJobs, Threshold
 from schedmate.services.history_estimator.trees import Bins, FlatTrees
-
-DAY = 86_400.0
-
-
-class Exact:
-    """The simplest index: all inner products."""
-
-    places_max = 1_000_000
-
-    def __init__(self):
-        self.vectors = []
-
-    def add(self, place, vector):
-        assert place == len(self.vectors)
-        self.vectors.append(vector)
-
-    def nearest(self, vector, count):
-        told = [(n, sum(a * b for a, b in zip(v, vector, strict=True))) for n, v in enumerate(self.vectors)]
-        return sorted(told, key=lambda t: -t[1])[:count]
-
-
-def ran(estimator: Estimator, job: Job, run_s: float, outcome="succeeded", **more) -> None:
-    estimator.submitted(job)
-    estimator.started(job.id, job.submitted_at)
-    estimator.finished(Ended(job, run_s, job.submitted_at + run_s, outcome, **more))
+from tests.estimating import Exact, ran
 
 
 def named(n: int, **more) -> Job:

@@ -23,6 +23,7 @@ from schedmate.services.history_estimator.published import (
 )
 from schedmate.services.history_estimator.similar import PAIRS_MIN, SimilarJobs
 from schedmate.services.history_estimator.work import kind_of, work_of
+from tests.estimating import Exact
 
 SPEED, LAUNCH_S = 5e12, 0.01
 
@@ -250,23 +251,6 @@ def test_errors_of_few_groups_reach_as_far_as_the_outermost_and_of_many_leave_on
 
     assert outer_quantiles(shifted(3)) == pytest.approx((-0.8, 2.8))
     assert outer_quantiles(shifted(19)) == pytest.approx((0.2, 17.8))  # rank 18 of 19
-
-
-class Exact:
-    """The simplest index."""
-
-    places_max = 100_000
-
-    def __init__(self):
-        self.vectors = []
-
-    def add(self, place, vector):
-        assert place == len(self.vectors)
-        self.vectors.append(vector)
-
-    def nearest(self, vector, count):
-        told = [(n, sum(a * b for a, b in zip(v, vector, strict=True))) for n, v in enumerate(self.vectors)]
-        return sorted(told, key=lambda t: -t[1])[:count]
 
 
 def alike(n: int, name: str) -> Job:

@@ -14,6 +14,7 @@ from schedmate.services.history_estimator.groups import Group
 from schedmate.services.history_estimator.jobs import Ended, Job
 from schedmate.services.history_estimator.learned import Sample, fit
 from schedmate.services.history_estimator.spread import BINS, PLACES, middles, recent, spread
+from tests.estimating import ran
 
 FLAT = np.full(BINS, 1.0 / BINS)
 
@@ -141,9 +142,7 @@ def test_an_estimate_follows_a_sweep_once_a_few_of_its_jobs_have_ended(seed: int
         at += 4_000.0
         job = Job(f"a{n}", at)
         run_s = exp(log(3_600) + draw.normal(1.0, 1.5))
-        estimator.submitted(job)
-        estimator.started(job.id, at)
-        estimator.finished(Ended(job, run_s, at + run_s))
+        ran(estimator, job, run_s)
     estimator.refit(at)
     sweep = [Job(f"b{n}", at + 4_000.0 + n) for n in range(60)]
     for job in sweep[:40]:

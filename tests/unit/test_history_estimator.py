@@ -6,74 +6,28 @@ import itertools
 
 import pytest
 
-from schedmate.infra.clock import SeededRandom, SystemClock
+from schedmate.infra.clock import SeededRandom
 from schedmate.infra.embeddings.hashed import HashedEmbedder
 from schedmate.infra.embeddings.port import EmbedderUnavailableError
-from schedmate.infra.telemetry.metrics import Metrics
 from schedmate.schemas.events import (
     EstimateBasis,
-    JobAnalyzed,
     JobAssigned,
     JobCancelled,
     JobFailed,
     JobSubmitted,
-    JobSucceeded,
-    ProgressObserved,
     RunExited,
     RunExitedV2,
     RunUsage,
     WorkloadField,
 )
 from schedmate.services.history_estimator.estimate import from_progress, quantile
-from schedmate.services.history_estimator.handlers import Estimator
-from schedmate.services.history_estimator.memory import Memory
 from schedmate.services.history_estimator.record import JobRecord, take_decision, take_exit, take_submission
 from schedmate.services.history_estimator.settings import HistoryEstimatorSettings
-from schedmate.services.history_estimator.wiring import build, rules_of
+from schedmate.services.history_estimator.wiring import build
 from tests.advice import START, Job, envelope, events_on, memory_bus, memory_store, publish, serving
+from tests.estimating import HASH, Service, analyzed, decided, life, progress
 
-HASH = "a" * 64
 OTHER = "b" * 64
-
-
-def decided(job: Job, kind=JobSucceeded, at: float = START + 100):
-    states = {
-        JobSucceeded: ("SUCCEEDED", "ALL_MEMBERS_EXITED_ZERO"),
-        JobFailed: ("FAILED", "RETRY_BUDGET_SPENT"),
-        JobCancelled: ("CANCELLED", "CANCELLED_BY_REQUEST"),
-    }
-    state, reason = states[kind]
-    return kind(
-        pool="default", seq=1, index=0, decided_at=at, job_id=job.id, attempt=job.attempt, state=state, reason=reason
-    )
-
-
-def analyzed(job: Job, content_hash: str = HASH):
-    return JobAnalyzed(job_id=job.id, pool="default", content_hash=content_hash, fields={})
-
-
-def progress(job: Job, *, eta_s: float, fraction: float, offset: int = 10):
-    return ProgressObserved(
-        job_id=job.id,
-        pool="default",
-        run_id=job.run_id,
-        attempt=job.attempt,
-        member=0,
-        log_offset=offset,
-        fraction=fraction,
-        eta_s=eta_s,
-    )
-
-
-def life(job: Job, duration_s: float, kind=JobSucceeded, content_hash: str | None = None):
-    end = START + duration_s
-    told = [
-        job.submitted(),
-        job.started(),
-        job.exited(0 if kind is JobSucceeded else 1, at=end),
-        decided(job, kind, end + 1),
-    ]
-    return told if content_hash is None else [told[0], analyzed(job, content_hash), *told[1:]]
 
 
 def used(job: Job, *, member: int = 0, measured_s: float = 60.0, **given):
@@ -135,21 +89,6 @@ def test_what_was_not_measured_for_long_enough_is_not_known(exit_, known):
     assert ended is not None
     assert (ended.gpu_utilisation, ended.gpu_memory_bytes, ended.sharing_class) == known
     assert ("used" in record.body()["attempts"]["1"]) == (known[0] is not None)
-
-
-class Service:
-    """The handler over a store, called one event after the other."""
-
-    def __init__(self, store, **given):
-        settings = HistoryEstimatorSettings(**given)
-        self.memory = Memory(store, HashedEmbedder(), rules_of(settings), SystemClock())
-        self.handler = Estimator(store, self.memory, settings, Metrics())
-
-    async def tell(self, *events, at: float = START):
-        said = []
-        for event in events:
-            said += await self.handler(envelope(event, at))
-        return [e.event for e in said]
 
 
 @pytest.fixture

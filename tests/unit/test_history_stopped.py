@@ -8,7 +8,7 @@ import pytest
 
 from schedmate.schemas.events import EstimateBasis, JobAssigned, JobStopping
 from tests.advice import START, Job, memory_store
-from tests.unit.test_history_estimator import Service, decided, progress
+from tests.estimating import Service, decided, progress
 
 RESUMABLE = {"checkpoint_dir": "/ck"}
 

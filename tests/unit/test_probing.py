@@ -7,26 +7,17 @@ from math import sqrt
 
 import pytest
 
-from schedmate.infra.clock import SystemClock
-from schedmate.infra.embeddings.hashed import HashedEmbedder
 from schedmate.infra.embeddings.nearest import ExactIndex
 from schedmate.infra.pacing import Budget
-from schedmate.infra.telemetry.metrics import Metrics
-from schedmate.schemas.events import EstimateBasis, JobAnalyzed, RunTimeEstimated, WorkloadField
+from schedmate.schemas.events import EstimateBasis, JobAnalyzed, WorkloadField
 from schedmate.services.history_estimator import probing
 from schedmate.services.history_estimator.estimate import UNKNOWN, Estimate
-from schedmate.services.history_estimator.handlers import Estimator
 from schedmate.services.history_estimator.jobs import Job
-from schedmate.services.history_estimator.memory import Memory
 from schedmate.services.history_estimator.probing import WIDTH_KNOWN, WIDTH_UNKNOWN, Clusters, Probes, width
 from schedmate.services.history_estimator.record import JobRecord
-from schedmate.services.history_estimator.settings import HistoryEstimatorSettings
-from schedmate.services.history_estimator.wiring import probes_of, rules_of
-from tests.advice import START, envelope, memory_store
+from tests.advice import START, memory_store
 from tests.advice import Job as Told
-from tests.unit.test_history_estimator import life
-
-HASH = "a" * 64
+from tests.estimating import HASH, Service, life
 
 
 def job(name: str = "x", *, vector: tuple[float, ...] | None = None, **given) -> Job:
@@ -102,20 +93,6 @@ def test_what_is_remembered_of_probes_that_never_end_is_bounded(monkeypatch: pyt
 
 
 # --- in the service ---
-
-
-class Service:
-    def __init__(self, store, **given):
-        settings = HistoryEstimatorSettings(**given)
-        embedder = HashedEmbedder()
-        self.memory = Memory(store, embedder, rules_of(settings), SystemClock(), probes=probes_of(settings, embedder))
-        self.handler = Estimator(store, self.memory, settings, Metrics())
-
-    async def tell(self, *events, at: float = START) -> list[RunTimeEstimated]:
-        said = []
-        for event in events:
-            said += await self.handler(envelope(event, at))
-        return [e.event for e in said]
 
 
 def analyzed(told: Told, model: str = "bert") -> JobAnalyzed:

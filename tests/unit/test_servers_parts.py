@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import pytest
 from schedmate.infra.servers.cache import InstallError, cache_directory, filled, program, run_step
 from schedmate.infra.servers.command import main
 from schedmate.infra.servers.process import ServerProcess
+from tests.processes import is_alive
 from tests.waiting import eventually_sync
 
 ENDS_AT_ONCE = "import time, sys; print('up', flush=True); time.sleep(60)"
@@ -60,7 +60,7 @@ def test_what_a_server_started_ends_with_it(process: ServerProcess, end: Callabl
     started(process, HAS_A_CHILD)
     child = int(process.log_tail())
     end(process)
-    eventually_sync(lambda: not alive(child), 20)
+    eventually_sync(lambda: not is_alive(child), 20)
 
 
 def test_another_object_for_the_same_directory_speaks_of_the_same_process(process: ServerProcess, tmp_path: Path):
@@ -177,11 +177,3 @@ def test_the_command_says_that_nothing_runs_in_a_fresh_directory(
     ]
     assert main(["down", "--kill"]) == 0
     assert (tmp_path / "env").read_text() == ""
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False

@@ -17,7 +17,8 @@ import pytest
 from schedmate.infra.processes import supervisor
 from schedmate.infra.processes.port import AlreadyStartedError, EndCause, Launch, MemberKey, Phase, SetupError
 from schedmate.infra.processes.real import RealProcesses
-from tests.waiting import eventually_sync, is_stopped, some_rounds
+from tests.processes import is_alive, is_stopped, some_rounds
+from tests.waiting import eventually_sync
 
 KEY = MemberKey(
     f"{os.getpid():08x}-0000-5000-8000-000000000001", 0
@@ -69,11 +70,6 @@ def ended(processes: RealProcesses, key: MemberKey = KEY, timeout_s: float = 15.
 
 def spool(processes: RealProcesses, key: MemberKey = KEY) -> bytes:
     return processes.read_spool(key, 0, 1 << 22)
-
-
-def is_alive(pid: int) -> bool:
-    stat = supervisor.read_stat(pid)
-    return stat is not None and stat.state != "Z"
 
 
 def pids_of(processes: RealProcesses) -> dict[str, int]:

@@ -16,7 +16,7 @@ from schedmate.services.worker import announcements, journal
 from schedmate.services.worker.fence import Accept, Delivered, Refuse, decide
 from schedmate.services.worker.launch import Base, environment
 from schedmate.services.worker.member import Member
-from tests.unit.test_worker_fence import assigned, living, standing, stop
+from tests.worker_orders import assigned, living, standing, stop
 
 WHOLE: dict[str, Any] = {}
 HALF: dict[str, Any] = {"gpu_milli": 500}

@@ -16,18 +16,11 @@ from schedmate.schemas.events import CheckpointsListed, RunExited
 from schedmate.services.worker.records import RecordsError
 from schedmate.services.worker.wiring import build
 from tests.journal_checker import check_directories
+from tests.processes import is_alive
 from tests.waiting import eventually
 from tests.worker_bench import Bench, Talk, bench_on, spec
 
 STAYS = "echo ready; while true; do sleep 0.05; done"
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 def stays(**fields: object) -> object:
