@@ -40,3 +40,16 @@ def test_a_round_places_whom_it_can_once_a_stop_has_outlasted_its_bound() -> Non
     assert (p.state_of("large"), p.state_of("small")) == (JobState.QUEUED, JobState.QUEUED)
     p.step(i.Tick(), after=70)
     assert (p.reason_of("holder"), p.state_of("small")) == ("STOP_TIMEOUT", JobState.ASSIGNED)
+
+
+def test_whom_its_wait_brought_in_is_ranked_without_it_in_the_next_round() -> None:
+    p = cluster(gpus=1, policy="tiresias", ageing_s=50.0, preemption_min_run_s=0.0)
+    p.step(arrived("holder"), after=60)
+    p.step(i.Tick(), after=60)
+    p.start("holder")
+    p.step(arrived("low", priority=0, resumable=True), after=60)
+    p.step(arrived("high", priority=2), after=600)
+    p.exit("holder")
+    assert (p.state_of("low"), p.state_of("high")) == (JobState.ASSIGNED, JobState.QUEUED)
+    p.step(i.Tick(), after=60)
+    assert p.state_of("low") == JobState.STOPPING

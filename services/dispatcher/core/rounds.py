@@ -29,6 +29,7 @@ def decide_round(state: PoolState, emit: Emit, place: Place) -> None:
     assert every is not None
     if state.round_at is None and len(state.queue):
         state.round_at = ceil(state.at / every) * every  # it may be this instant
+    placed = False
     if state.round_at is not None and state.at >= state.round_at:
         changed = (
             state.queue.changed
@@ -41,11 +42,13 @@ def decide_round(state: PoolState, emit: Emit, place: Place) -> None:
             for job in chosen.stopped:
                 preempt(state, job, emit, "the round gives its GPUs to jobs that the policy puts first")
             if not waits_for_leaving(state):
-                _place_all(state, chosen.waiting, emit, place)
+                placed = _place_all(state, chosen.waiting, emit, place)
         state.queue.changed = False
         state.pass_epoch = state.capacity.epoch
     elif state.round_goes_on and not waits_for_leaving(state):
-        _place_all(state, _hold(state).waiting, emit, place)
+        placed = _place_all(state, _hold(state).waiting, emit, place)
+    if placed and state.config.ageing_s:
+        state.queue.changed = True  # what the wait had gained them is gone: the next round may rank others before them
 
 
 def _crosses(state: PoolState) -> bool:
@@ -53,12 +56,15 @@ def _crosses(state: PoolState) -> bool:
     return crossing is not None and crossing < state.at
 
 
-def _place_all(state: PoolState, chosen: list[str], emit: Emit, place: Place) -> None:
+def _place_all(state: PoolState, chosen: list[str], emit: Emit, place: Place) -> bool:
+    placed = False
     for job_id in chosen:
         job = state.jobs[job_id]
         _, groups = fit(state, job)
         if groups is not None:
             place(state, job, groups, 0, emit)
+            placed = True
+    return placed
 
 
 @dataclass(frozen=True, slots=True)
