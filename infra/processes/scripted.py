@@ -64,10 +64,6 @@ class ScriptedProcesses:
         """Let the program outlive SIGTERM until it is killed."""
         self._members[key].ignores_term = True
 
-    def loses_supervisor(self, key: MemberKey) -> None:
-        """Let the supervisor vanish without an exit status."""
-        self._members[key].phase = Phase.LOST
-
     def launch(self, key: MemberKey) -> Launch:
         """Return what a member was launched with."""
         return self._members[key].launch

@@ -138,13 +138,6 @@ _SILENT: Final = Tracing("schedmate")
 _current: ContextVar[Tracing] = ContextVar("schedmate_tracing", default=_SILENT)
 
 
-def setup_tracing(service: str) -> Tracing:
-    """Make the tracing of a service current in this context and return it: for a process that `serve` does not host."""
-    tracing = tracing_from_environment(service)
-    tracing.activate()
-    return tracing
-
-
 def tracing_from_environment(service: str) -> Tracing:
     """Return the tracing of a service as OTEL_* says.
 

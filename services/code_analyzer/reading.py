@@ -26,11 +26,6 @@ TEXTS_CHARACTERS_MAX: Final = 1_000_000
 _LEFT_OUT: Final = frozenset({"node_modules", "site-packages", "__pycache__", "wandb", "venv", "env"})
 
 
-def analyze_bundle(subject: Subject, path: Path) -> tuple[str, Analysis]:
-    """Return the hash and the analysis of a job whose source is the bundle in a file."""
-    return content_hash(subject, path.name), analyze(subject, _bundle_tree(path))
-
-
 @dataclass(frozen=True, slots=True)
 class Known:
     """On what an earlier analysis of the same start rests: all files' names, the contents of those that were read, and of those that a

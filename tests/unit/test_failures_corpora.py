@@ -12,7 +12,7 @@ import pytest
 
 from schedmate.schemas.events import Action
 from schedmate.services.log_monitor.failures import opinion
-from schedmate.services.log_monitor.failures.case import CaseError, diagnose_folder, kind_of, lines_of, read_case
+from schedmate.services.log_monitor.failures.case import CaseError, kind_of, lines_of, read_case
 from schedmate.services.log_monitor.failures.compression import compress, within
 from schedmate.services.log_monitor.failures.digest import Digest
 from schedmate.services.log_monitor.failures.judge import Facts, Source, judge
@@ -277,16 +277,16 @@ def test_a_whole_log_is_shown_to_the_model_made_short_with_its_line_numbers(tmp_
 
 def test_a_folder_that_holds_no_run_is_refused_with_what_to_do(tmp_path):
     with pytest.raises(CaseError, match="is no folder"):
-        diagnose_folder(tmp_path / "none")
+        read_case(tmp_path / "none", RULES)
     with pytest.raises(CaseError, match=r"holds no \*.log"):
-        diagnose_folder(tmp_path)
+        read_case(tmp_path, RULES)
     (tmp_path / "stdout.log").write_bytes(b"KeyError: 1\n")
     (tmp_path / "job.json").write_text("[1]")
     with pytest.raises(CaseError, match="no JSON object"):
-        diagnose_folder(tmp_path)
+        read_case(tmp_path, RULES)
     (tmp_path / "job.json").write_text("{")
     with pytest.raises(CaseError, match="cannot be read as JSON"):
-        diagnose_folder(tmp_path)
+        read_case(tmp_path, RULES)
 
 
 def test_a_job_file_with_odd_values_is_read_as_far_as_it_makes_sense(tmp_path):
@@ -294,7 +294,7 @@ def test_a_job_file_with_odd_values_is_read_as_far_as_it_makes_sense(tmp_path):
     (tmp_path / "job.json").write_text('{"nodes": "n1", "attempt": "two", "exit_code": true, "checkpoint_dir": 7}')
     case = read_case(tmp_path, RULES)
     assert case.facts == Facts()
-    assert diagnose_folder(tmp_path).category == "CODE_ERROR"
+    assert judge(case.sources, case.facts, RULES).category == "CODE_ERROR"
 
 
 def test_the_rules_cover_consequences_after_causes():

@@ -21,7 +21,6 @@ from schedmate.simulator.residents import TABLE, Residents, drawn, speed_beside
 from schedmate.simulator.runs import Setting, run_one
 from schedmate.simulator.trace import Trace, TraceJob
 
-LIGHT = Profile(0.5, 0.0, 1_000)  # two of them need all of a GPU's time, and nothing of its memory's
 TINY_JOB = Profile(0.1, 0.0, 1_000)
 
 

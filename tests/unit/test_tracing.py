@@ -25,7 +25,6 @@ from schedmate.infra.telemetry.tracing import (
     new_traceparent,
     parse_traceparent,
     producer_span,
-    setup_tracing,
     span,
     span_from,
     trace_id,
@@ -263,15 +262,6 @@ def test_nothing_is_exported_unless_an_endpoint_is_named(monkeypatch):
     monkeypatch.delenv("OTEL_SDK_DISABLED")
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     assert not tracing_from_environment("worker").recording
-
-
-def test_setup_makes_a_service_current():
-    async def inside() -> str:
-        setup_tracing("dispatcher")
-        return current_service()
-
-    assert asyncio.run(inside()) == "dispatcher"
-    assert current_service() == "schedmate"
 
 
 def test_the_resource_is_the_services_own_whatever_the_environment_says(spans, monkeypatch):

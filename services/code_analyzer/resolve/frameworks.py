@@ -9,8 +9,6 @@ from schedmate.services.code_analyzer.resolve.facts import Facts, Found, Framewo
 from schedmate.services.code_analyzer.resolve.knowledge.load import knowledge
 from schedmate.services.code_analyzer.resolve.values import Place, Record
 
-_LIGHTNING: Final = re.compile(r"^(L|pl)\.")
-
 
 def detect(facts: Facts) -> Framework | None:
     """Return the job's framework, the most specific that its signs speak for."""

@@ -8,7 +8,7 @@ from posixpath import dirname, join
 from typing import TYPE_CHECKING, Any, Final
 
 from schedmate.services.code_analyzer.resolve.composition import Composer, interpolated, override
-from schedmate.services.code_analyzer.resolve.configs import load, scalar
+from schedmate.services.code_analyzer.resolve.configs import load
 from schedmate.services.code_analyzer.resolve.configs import parse as parse_config
 from schedmate.services.code_analyzer.resolve.library_dataclasses import fields_of
 from schedmate.services.code_analyzer.resolve.machine import OpenFile, Source
@@ -285,11 +285,3 @@ def hydra_initialize(machine: Calls, call: Call, _scope: Scope) -> V | None:
 def ini_parser(_machine: Calls, call: Call, _scope: Scope) -> V | None:
     """Return an empty `ConfigParser`."""
     return V(Record(attributes=False, kind="ini"), call.place)
-
-
-def _raw_text(_machine: Calls, call: Call, _scope: Scope) -> V | None:
-    return (
-        V(scalar(str(call.args[0].data)), call.args[0].place)
-        if call.args and isinstance(call.args[0].data, str)
-        else None
-    )

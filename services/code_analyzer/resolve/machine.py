@@ -206,12 +206,3 @@ class Machine:
                     return candidate.lstrip("/")
             self.files.missed.add(f"{stem}.py")
         return None
-
-    def is_package(self, name: str, scope: Scope | None, level: int) -> bool:
-        """Tell whether a name is a folder of the source without an `__init__`."""
-        here = dirname(scope.file) if scope is not None and level else dirname(self.program)
-        for base in (here, ""):
-            stem = normpath(join(base, name.replace(".", "/"))).lstrip("/") + "/"
-            if any(p.startswith(stem) and p.endswith(".py") for p in self.files.tree.files):
-                return True
-        return False

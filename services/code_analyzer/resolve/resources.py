@@ -96,17 +96,6 @@ def _devices_named(facts: Facts) -> Found | None:
 _SPREADS: Final = re.compile(
     r"init_process_group|DataParallel$|Strategy$|MirroredStrategy|hvd\.|horovod|pmap|NamedSharding|Mesh\b|\.spawn\b|lightning\S*Trainer|\bpl\.Trainer|ray\.train|deepspeed|DeploymentConfig|shard_map|YOLO"
 )
-_SPANS: Final = (
-    "node_rank",
-    "machine_rank",
-    "master_addr",
-    "num_nodes",
-    "nnodes",
-    "num_machines",
-    "dist_url",
-    "world_size",
-    "ips",
-)
 
 
 def _may_span(facts: Facts) -> bool:

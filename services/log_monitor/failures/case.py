@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from schedmate.services.log_monitor.failures.digest import Digest
-from schedmate.services.log_monitor.failures.judge import Facts, Judgement, Similar, Source, judge
-from schedmate.services.log_monitor.failures.rules import LOG, Rules, load_rules
+from schedmate.services.log_monitor.failures.judge import Facts, Source
+from schedmate.services.log_monitor.failures.rules import LOG, Rules
 from schedmate.services.log_monitor.lines import Feed, clean, flush, push
 
 FILES_MAX: Final = 1000
@@ -52,13 +52,6 @@ def read_case(folder: Path, rules: Rules) -> Case:
         member = len([s for s in sources if s.kind == LOG]) if kind == LOG and outputs > 1 else 0
         sources.append(Source(path.name, kind, _digest(path, kind, rules), _the_node(node, nodes) or single, member))
     return Case(tuple(sources), _facts(job, nodes))
-
-
-def diagnose_folder(folder: Path, similar: Similar | None = None) -> Judgement:
-    """Return the judgement on the run in a folder. Raises CaseError."""
-    rules = load_rules()
-    case = read_case(folder, rules)
-    return judge(case.sources, case.facts, rules, similar)
 
 
 def lines_of(path: Path) -> list[str]:

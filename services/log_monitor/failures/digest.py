@@ -221,11 +221,6 @@ def _shape(text: str) -> str:
     return str(_NUMBER.sub("0", text[:TEXT_KEPT_MAX]))
 
 
-def is_life(text: str) -> bool:
-    """Tell whether a line shows work going on."""
-    return _looks_of(digits_masked(text[:LOOKED_AT_MAX])).life
-
-
 def is_suspect(text: str) -> bool:
     """Tell whether a line speaks of an error in any words."""
     return _looks_of(digits_masked(text[:LOOKED_AT_MAX])).suspect
