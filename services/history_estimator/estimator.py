@@ -1,10 +1,10 @@
 """The estimator: what is known of past jobs in, a distribution of the run time out. Pure, online; the same in production and simulator.
 
-It is told of submissions, starts and ends in the order of time, and asked at any instant. Order of work: the same job before
-(`exact_prior`), jobs with a like workload (`similar_jobs`; the learned model instead where it was nearer for the last jobs of the class), the
-learned model where it has seen the kind of job (`learned`), stated steps times the step time of kin on that GPU type, or its model's published work at the cluster's pace (`steps`), the learned model with its guard, the
-user's jobs (`user_median`), the pool's (`pool_prior`), `unknown`. A tenant's own past decides; others' jobs serve a tenant that has too little
-of its own, each tenant with one voice or a bounded weight, and only where the pool allows it.
+It is told of submissions, starts and ends in the order of time, and asked at any instant. Order of work: the same job before (`exact_prior`); the
+steps that the source states, at the step times of kin, of the kind, or at its model's published work and the cluster's pace (`steps`); earlier forms
+and jobs with a like workload (`similar_jobs`); the learned model where it has seen the kind of job (`learned`): of these the one that was nearer for
+the last jobs of the sort. Then the learned model with its guard, the user's jobs (`user_median`), the pool's (`pool_prior`), `unknown`. A tenant's own
+past decides; others' jobs serve a tenant that has too little of its own, each tenant with one voice or a bounded weight, and only where the pool allows it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, isfinite, log, sqrt
+from math import exp, isfinite, log
 from typing import Final, TypeVar
 
 import numpy as np
@@ -24,18 +24,22 @@ from schedmate.services.history_estimator.estimate import UNKNOWN, Estimate, qua
 from schedmate.services.history_estimator.features import Past, Row
 from schedmate.services.history_estimator.hazard import Hazard
 from schedmate.services.history_estimator.jobs import Ended, Job
-from schedmate.services.history_estimator.kin_steps import KinSteps
 from schedmate.services.history_estimator.paces import Clusters
-from schedmate.services.history_estimator.rivals import Rivals
+from schedmate.services.history_estimator.rivals import Rivals, Said
 from schedmate.services.history_estimator.sampling import COMMON, Samples
 from schedmate.services.history_estimator.similar import SimilarJobs, VectorIndex
 from schedmate.services.history_estimator.spread import PLACES, Numbers, middles
+from schedmate.services.history_estimator.stated import Stated
+from schedmate.services.history_estimator.told import Told, of_logs
 from schedmate.services.history_estimator.traits import Traits
+from schedmate.services.history_estimator.work import kind_of
 
 REPEATS_MAX: Final = 20
 SIMILAR_SHOWN: Final = 20
 KEYS_MAX: Final = 200_000
 VOICES_MIN: Final = 3
+PUBLISHED, ALIKE, LEARNED = "published", "alike", "learned"
+"""The ways to know a job where no kin has done its stated steps, in the order in which they speak where none was nearer."""
 T = TypeVar("T")
 Key = tuple[str, ...]
 
@@ -57,21 +61,6 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """A distribution before calibration; logarithms of seconds."""
-
-    basis: EstimateBasis
-    low: float
-    middle: float
-    high: float
-    similar: tuple[str, ...] = ()
-    elsewhere: int = 0
-    points: tuple[float, ...] = ()  # what the middle was chosen from
-    judged: str = ""  # apart from others of its basis
-    rivals: tuple[float, float] | None = None  # what the likes and the model say, where both speak
-
-
-@dataclass(frozen=True, slots=True)
 class _Given:
     """What a job was given, to be judged when it ends."""
 
@@ -79,7 +68,7 @@ class _Given:
     raw: tuple[float, float]
     given: tuple[float, float]
     points: tuple[float, ...]
-    rivals: tuple[float, float] | None = None
+    rivals: tuple[Said, ...] = ()
 
 
 @dataclass(slots=True)
@@ -101,8 +90,8 @@ class Estimator:
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._repeats: OrderedDict[tuple[str, ...], deque[tuple[str, float, str | None]]] = OrderedDict()
         self._similar = SimilarJobs(new_index) if new_index is not None else None
-        self._kin_steps = KinSteps()
         self._clusters = Clusters()
+        self._stated = Stated(self._clusters)
         self._traits = Traits()
         self._hazards: OrderedDict[tuple[str, ...], Hazard] = OrderedDict()
         self._pool_tenants: dict[str, OrderedDict[str, deque[float]]] = {}
@@ -157,14 +146,14 @@ class Estimator:
         if known.given is not None:
             self._trackers.setdefault(known.given.key, Tracker()).learn(known.given.raw, known.given.given, log_s)
             if known.given.points:
-                _kept(self._choices, _class(job), Choice).learn(known.given.points, log_s)
-            if known.given.rivals is not None:
-                _kept(self._rivals, _class(job), Rivals).learn(known.given.rivals, log_s)
+                _kept(self._choices, _class_of_kind(job), Choice).learn(known.given.points, log_s)
+            if known.given.rivals:
+                _kept(self._rivals, _sort(job), Rivals).learn(known.given.rivals, log_s)
         if (key := job.exact_key) is not None:
             _kept(self._repeats, key, lambda: deque(maxlen=REPEATS_MAX)).append((job.id, log_s, job.content_hash))
         if self._similar is not None:
             self._similar.learn(job, log_s)
-        self._kin_steps.learn(job, log_s, ended.steps)
+        self._stated.learn(job, log_s, ended.steps)
         self._clusters.learn(job, log_s)
         tenants = self._pool_tenants.setdefault(job.pool, OrderedDict())
         tenants.setdefault(job.tenant, deque(maxlen=50)).append(log_s)
@@ -210,34 +199,39 @@ class Estimator:
     def estimate_many(self, jobs: Sequence[Job], at: float) -> list[Estimate]:
         """Return an estimate a job, the learned ones in one batch."""
         told = [self._exact(job) for job in jobs]
-        rows = [self._row(job, at) for job, known in zip(jobs, told, strict=True) if known is None]
-        asked = [job for job, known in zip(jobs, told, strict=True) if known is None]
+        asked = [job for job, known in zip(jobs, told, strict=True) if not _decided(job, known)]
+        rows = [self._row(job, at) for job in asked]
         predicted = iter(self._predicted(asked, rows, at))
         return [
-            self._calibrated(job, known or self._nearer(job, next(predicted)))
+            self._calibrated(job, known if _decided(job, known) else self._nearest(job, known, next(predicted)))
             for job, known in zip(jobs, told, strict=True)
         ]
 
-    def _nearer(self, job: Job, learned: _Told | None) -> _Told | None:
-        """What jobs like this one ran, or what the model says where it was nearer for the last jobs of the class."""
-        alike = self._alike(job)
-        if alike is None or learned is None or learned.judged:
-            return alike or self._less(job, learned)
-        rivals = self._rivals.get(_class(job))
-        taken = learned if rivals is not None and rivals.model_is_nearer else alike
-        return replace(taken, rivals=(alike.middle, learned.middle))
-
-    def _less(self, job: Job, learned: _Told | None) -> _Told | None:
-        """What speaks where nothing like the job has ended: a model that knows its kind, else physics, else the others' level."""
+    def _nearest(self, job: Job, earlier: Told | None, learned: Told | None) -> Told | None:
+        """Who speaks: of those who know the job's kind, its model or its likes the one that was nearest for the last jobs of its sort; else the others' level."""
+        told = self._stated.told(job)
+        published = self._published(job) if not told else None
+        if published is not None:
+            told[PUBLISHED] = published
+        alike = earlier or self._alike(job)
+        if alike is not None:
+            told[ALIKE] = alike
         if learned is not None and not learned.judged:
-            return learned
-        return self._stated(job) or self._published(job) or learned or self._of_user(job) or self._of_pool(job)
+            told[LEARNED] = learned
+        if not told:
+            return learned or self._of_user(job) or self._of_pool(job)
+        rivals = self._rivals.get(_sort(job)) or Rivals()
+        taken = told[rivals.nearest(told)]
+        if len(told) == 1:
+            return taken
+        points = learned.points if learned is not None else ()
+        return replace(taken, points=points, rivals=tuple((way, one.middle) for way, one in told.items()))
 
     def _row(self, job: Job, at: float) -> Row:
         known = self._open.get(job.id)
         return known.row if known is not None else self._past.row(job, at)
 
-    def _exact(self, job: Job) -> _Told | None:
+    def _exact(self, job: Job) -> Told | None:
         """The job ran before; where its source is known to have changed, its earlier forms are its likeness."""
         repeats = self._repeats.get(job.exact_key) if job.exact_key is not None else None
         if not repeats:
@@ -245,20 +239,20 @@ class Estimator:
         same = [r for r in repeats if job.content_hash is None or r[2] in {None, job.content_hash}]
         basis = EstimateBasis.EXACT_PRIOR if same else EstimateBasis.SIMILAR_JOBS
         taken = same or list(repeats)
-        return _of_logs(basis, [r[1] for r in taken], tuple(r[0] for r in reversed(taken)))
+        return of_logs(basis, [r[1] for r in taken], tuple(r[0] for r in reversed(taken)))
 
-    def _alike(self, job: Job) -> _Told | None:
+    def _alike(self, job: Job) -> Told | None:
         if self._similar is None:
             return None
         near = self._similar.find(job, across_tenants=self._rules.across(job.pool))
         if not near:
             return None
         own = tuple(n.job for n in near if n.tenant == job.tenant)
-        return _of_logs(EstimateBasis.SIMILAR_JOBS, [n.log_s for n in near], own, len(near) - len(own))
+        return of_logs(EstimateBasis.SIMILAR_JOBS, [n.log_s for n in near], own, len(near) - len(own))
 
-    def _predicted(self, jobs: Sequence[Job], rows: Sequence[Row], at: float) -> list[_Told | None]:
+    def _predicted(self, jobs: Sequence[Job], rows: Sequence[Row], at: float) -> list[Told | None]:
         """Return what the learned models say, None where there is none for the job."""
-        out: list[_Told | None] = [None] * len(jobs)
+        out: list[Told | None] = [None] * len(jobs)
         if not self._learns:
             return out
         by_model: dict[str, list[int]] = {}
@@ -277,48 +271,44 @@ class Estimator:
             for place, (low, mean, high), points in zip(places, told.tolist(), at_hand, strict=True):
                 first = model.first_time(rows[place].values, rows[place].level, mean)
                 if first is not None:
-                    out[place] = _Told(EstimateBasis.LEARNED, *first, elsewhere=elsewhere, judged="first time")
+                    out[place] = Told(EstimateBasis.LEARNED, *first, elsewhere=elsewhere, judged="first time")
                     continue
-                middle = _kept(self._choices, _class(jobs[place]), Choice).pick(points)
+                middle = _kept(self._choices, _class_of_kind(jobs[place]), Choice).pick(points)
                 peers = self._past.of_class(jobs[place]) if name != COMMON else None
                 newest = tuple(peers.newest(SIMILAR_SHOWN)) if peers is not None else ()
-                out[place] = _Told(EstimateBasis.LEARNED, low, middle, high, newest, elsewhere, tuple(points))
+                out[place] = Told(EstimateBasis.LEARNED, low, middle, high, newest, elsewhere, tuple(points))
         return out
 
     def _points(self, jobs: Sequence[Job], boosted: Numbers, grown: Numbers | None, at: float) -> Numbers:
         """Return the points of which a class takes what was worth most: that of the spreads, and the mean. Shape (jobs, POINTS)."""
         if grown is None:
             return np.column_stack([boosted] * POINTS)
-        keys = [(*_class(job), job.gpu_type or "") for job in jobs]
+        keys = [(*_class_of_kind(job), job.gpu_type or "") for job in jobs]
         by_class = {key: self._past.recent(job, at) for key, job in dict(zip(keys, jobs, strict=True)).items()}
         recents = [by_class[key] for key in keys]
         recent = np.array([told if told is not None else own for told, own in zip(recents, grown, strict=True)])
-        means = (boosted + grown @ PLACES + recent @ PLACES) / 3.0
+        of_a_kind = np.array([kind_of(job.workload) is not None for job in jobs])
+        means = np.where(of_a_kind, boosted, (boosted + grown @ PLACES + recent @ PLACES) / 3.0)
         return np.column_stack([middles([grown, recent], means), means])
 
-    def _stated(self, job: Job) -> _Told | None:
-        """The steps that the code states, times the step time of its kin on that GPU type."""
-        told = self._kin_steps.told(job)
-        return _of_logs(EstimateBasis.STEPS, *told) if told is not None else None
-
-    def _published(self, job: Job) -> _Told | None:
+    def _published(self, job: Job) -> Told | None:
         """The work that is published of the job's model, at the pace of the cluster."""
         told = self._clusters.told(job, across_tenants=self._rules.across(job.pool))
         if told is None:
             return None
-        return _Told(EstimateBasis.STEPS, told.low, told.middle, told.high, (), told.elsewhere, judged="published")
+        return Told(EstimateBasis.STEPS, told.low, told.middle, told.high, (), told.elsewhere, judged="published")
 
-    def _of_user(self, job: Job) -> _Told | None:
+    def _of_user(self, job: Job) -> Told | None:
         for group in self._past.of_user(job):
             if len(group.ordered) >= self._rules.user_jobs_min:
-                return _of_logs(EstimateBasis.USER_MEDIAN, list(group.ordered), tuple(group.newest(SIMILAR_SHOWN)))
+                return of_logs(EstimateBasis.USER_MEDIAN, list(group.ordered), tuple(group.newest(SIMILAR_SHOWN)))
         return None
 
-    def _of_pool(self, job: Job) -> _Told | None:
+    def _of_pool(self, job: Job) -> Told | None:
         least = self._rules.pool_jobs_min
         for group in (self._past.of_class(job), self._past.of_pool(job)):
             if group is not None and len(group.ordered) >= least:
-                return _of_logs(EstimateBasis.POOL_PRIOR, list(group.ordered), tuple(group.newest(SIMILAR_SHOWN)))
+                return of_logs(EstimateBasis.POOL_PRIOR, list(group.ordered), tuple(group.newest(SIMILAR_SHOWN)))
         if not self._rules.across(job.pool):
             return None
         tenants: Mapping[str, deque[float]] = self._pool_tenants.get(job.pool, {})
@@ -327,10 +317,10 @@ class Estimator:
             return None
         voices = [quantile(sorted(logs), share) for logs in tenants.values() for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
         own = len(tenants.get(job.tenant, ()))
-        told = _of_logs(EstimateBasis.POOL_PRIOR, voices, ())
-        return _Told(told.basis, told.low, told.middle, told.high, (), jobs - own)
+        told = of_logs(EstimateBasis.POOL_PRIOR, voices, ())
+        return Told(told.basis, told.low, told.middle, told.high, (), jobs - own)
 
-    def _calibrated(self, job: Job, told: _Told | None) -> Estimate:
+    def _calibrated(self, job: Job, told: Told | None) -> Estimate:
         risk_of = next((h for k in _risk_keys(job) if (h := self._hazards.get(k)) is not None and h.risk(1.0) is not None), None)  # fmt: skip
         if told is None:
             risk = risk_of.risk(3600.0) if risk_of is not None else None
@@ -359,17 +349,23 @@ def _kept(kept: OrderedDict[Key, T], key: Key, make: Callable[[], T]) -> T:
     return found
 
 
-def _of_logs(basis: EstimateBasis, logs: Sequence[float], similar: tuple[str, ...], elsewhere: int = 0) -> _Told:
-    """Return the distribution of run times: few observations hide the spread, so the outer quantiles move out, by half for one."""
-    ordered = sorted(logs)
-    widening = log(1.0 + 0.5 / sqrt(len(ordered)))
-    return _Told(
-        basis, quantile(ordered, 0.1) - widening, quantile(ordered, 0.5), quantile(ordered, 0.9) + widening, similar, elsewhere
-    )  # fmt: skip
+def _decided(job: Job, known: Told | None) -> bool:
+    """Tell whether the job's own past is all that is asked: it ran as it is, or it is known by earlier forms and its source does not tell its kind."""
+    return known is not None and (known.basis is EstimateBasis.EXACT_PRIOR or kind_of(job.workload) is None)
 
 
 def _class(job: Job) -> Key:
     return (job.tenant, job.pool, str(job.gpus))
+
+
+def _class_of_kind(job: Job) -> Key:
+    return (*_class(job), kind_of(job.workload) or "")
+
+
+def _sort(job: Job) -> Key:
+    """Return the jobs that judge who is to speak of this one: those of its kind, where the source tells it, else of its class."""
+    kind = kind_of(job.workload)
+    return ("kind", job.tenant, kind) if kind is not None else _class(job)
 
 
 def _risk_keys(job: Job) -> tuple[Key, ...]:

@@ -48,6 +48,7 @@ WORDS: Final = ("framework", "task", "model_family", "optimizer", "precision", "
 CODES_MAX: Final = 200
 GROUPS_MAX: Final = 100_000
 UNKNOWN_LOG_S: Final = log(3600.0)
+OF_KIND_MIN: Final = 5
 
 COLUMNS: Final = (
     "pool", "gpus", "time_limit", *(f"workload:{n}" for n in NUMBERS), *(f"workload:{n}" for n in WORDS),
@@ -90,7 +91,8 @@ class Past:
         """A job has been submitted; told again, it changes nothing."""
         if job.id in self._open:
             return
-        keys = (_class_key(job), _pool_key(job), *_size_keys(job), *(k for k in _kin_keys(job) if k is not None))
+        told = (*_kin_keys(job), _kind_key(job))
+        keys = (_class_key(job), _pool_key(job), *_size_keys(job), *(k for k in told if k is not None))
         self._open[job.id] = keys
         for key in keys:
             self._group(key).submit(job.id, job.submitted_at)
@@ -125,10 +127,12 @@ class Past:
     def recent(self, job: Job, at: float) -> Numbers | None:
         """Return the spread of the runs of the job's class that were submitted last, None before the first has ended.
 
-        What outlasts them is spread as the last runs of the class, or while those are few, of the pool.
+        Of a job whose source tells its kind, those of its kind in the class, None before `OF_KIND_MIN` have ended: other kinds' runs say
+        nothing of it. What outlasts them is spread as their last runs, or while those are few, as those of the pool.
         """
-        peers, pool = self._groups.get(_class_key(job)), self._groups.get(_pool_key(job))
-        if peers is None or pool is None or not peers.ordered:
+        kind = _kind_key(job)
+        peers, pool = self._groups.get(kind or _class_key(job)), self._groups.get(_pool_key(job))
+        if peers is None or pool is None or len(peers.ordered) < (1 if kind is None else OF_KIND_MIN):
             return None
         logs, ended = peers.runs(at, RECENT_MAX)
         long_run = spread(peers.ordered) + 0.5 / max(len(pool.ordered), 1) * spread(pool.ordered)
@@ -208,6 +212,12 @@ def _kin_keys(job: Job) -> tuple[Key | None, ...]:
         ("model", job.tenant, str(model), str(job.gpus)) if model else None,
         ("task", job.tenant, str(job.framework or ""), str(task)) if task else None,
     )
+
+
+def _kind_key(job: Job) -> Key | None:
+    """Return the key of the jobs of the same kind in the job's class, None where its source does not tell it."""
+    kind = kind_of(job.workload) if job.workload else None
+    return ("kind", *_class_key(job)[1:], kind) if kind is not None else None
 
 
 def _number(value: object) -> float:

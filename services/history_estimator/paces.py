@@ -35,6 +35,8 @@ ROUNDS: Final = 3
 INDIFFERENT: Final = 1.01
 """Numbers whose loss is so near the least are as good as the best; the middle one of them is taken."""
 SPREAD_MIN: Final = log(2.0)
+OF_KIND_MIN: Final = 3
+OF_KIND_MAX: Final = 20
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 _LAUNCH_S: Final = np.geomspace(
@@ -89,6 +91,15 @@ class Paces:
         self._kinds.setdefault(work.kind, deque(maxlen=JOBS_EACH)).append((work, log_s))
         self.jobs += 1
 
+    def of_kind(self, work: Work) -> list[float] | None:
+        """Return what the last jobs of the work's kind make of it, logarithms of run times, newest last; None where they are few, or no pace is known."""
+        jobs = self._kinds.get(work.kind, ())
+        pace = self.pace() if len(jobs) >= OF_KIND_MIN else None
+        if pace is None:
+            return None
+        told = pace.log_run_s(work)
+        return [told + log_s - pace.log_run_s(done) for done, log_s in list(jobs)[-OF_KIND_MAX:]]
+
     def pace(self) -> Pace | None:
         """Return the pace, fitted anew when a quarter more jobs have ended; None where too little is known."""
         if self.jobs >= self._fit_at:
@@ -122,6 +133,15 @@ class Clusters:
         if key not in self._own and len(self._own) >= CLUSTERS_MAX:
             self._own.popitem(last=False)
         self._own.setdefault(key, Paces()).learn(work, log_s)
+
+    def of_kind(self, job: Job) -> list[float] | None:
+        """Return what the tenant's last jobs of the job's kind make of its published work, logarithms of run times; None where they tell nothing.
+
+        Each one's run time, times the ratio of the two jobs' work at the cluster's pace.
+        """
+        own = self._own.get((job.tenant, job.gpu_type or "")) if job.workload else None
+        work = work_of(job.workload, job.gpus) if own is not None else None
+        return own.of_kind(work) if own is not None and work is not None else None
 
     def told(self, job: Job, *, across_tenants: bool) -> Timed | None:
         """Return the run time of a job by its published work; None where its source does not state it, or no pace is known."""

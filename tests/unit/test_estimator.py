@@ -160,7 +160,7 @@ def test_stated_steps_times_the_step_time_of_kin_on_that_gpu_type():
 
 
 def test_estimates_degrade_in_order_and_each_step_stands_alone(monkeypatch: pytest.MonkeyPatch):
-    """Everything there; without embedding; without the model; without kin; without the user; without anything."""
+    """Everything there; without stated steps; without embedding; without the model; without kin; without the user; without anything."""
     job = named(5000, name="new", vector=(1.0, 0.0), workload={"model_name": "bert", "total_steps": 100})
 
     def told(rules: Rules = Rules(), index=Exact, **differs):  # noqa: B008 - frozen
@@ -174,8 +174,10 @@ def test_estimates_degrade_in_order_and_each_step_stands_alone(monkeypatch: pyte
             estimator.refit(n * 100.0)
         return estimator.estimate(replace(job, **differs), 1e6).basis.value
 
-    assert told() == "similar_jobs"
-    assert told(index=None) == "learned"
+    assert told() == "steps"
+    no_steps = {"model_name": "bert"}
+    assert told(workload=no_steps) == "similar_jobs"
+    assert told(index=None, workload=no_steps) == "learned"
     assert told(Rules(learn=False), None) == "steps"
     assert told(Rules(learn=False), None, workload={}) == "user_median"
     assert told(Rules(learn=False), None, workload={}, user="new") == "pool_prior"
