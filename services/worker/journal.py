@@ -11,12 +11,12 @@ from typing import Any, Final
 from schedmate.infra.processes.port import MemberKey
 from schedmate.schemas.events import ExitCause, MemberAssigned, MemberAssignedV2
 from schedmate.services.worker.holding import is_share
-from schedmate.services.worker.member import Member
+from schedmate.services.worker.member import HELD_AS, Member
 
 KEYS: Final = (
     "t", "node", "session", "pool", "seq", "term", "job_id", "run_id", "attempt", "member", "gpus", "event", "pid", "exit_code",
 )  # fmt: skip
-SHARED_KEYS: Final = ("gpu_milli", "packable", "packed_with")
+SHARED_KEYS: Final = HELD_AS
 """Further keys of a line: the thousandths that a share holds; that another run may be packed onto the GPUs, and with whom this one is. A
 line without them is of a member that holds its GPUs whole and alone."""
 

@@ -1,23 +1,15 @@
-"""What the API answers, field by field: the contract of the command line and of every other client."""
+"""Answers about jobs: what was asked, decided and foretold, what came of it, and its output."""
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from schedmate.schemas.job import GPU_MILLI_WHOLE, Identifier, JobKind, PriorityClass
+from schedmate.schemas.job import GPU_MILLI_WHOLE, JobKind, PriorityClass
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import JobState
-
-RUN_S_MAX: Final = 366 * 86_400.0
-"""No run is said to be longer."""
-
-
-class Answer(BaseModel):
-    """Base of all answers. Fields may be added: clients ignore those that they do not know."""
-
-    model_config = ConfigDict(frozen=True)
+from schedmate.services.ingest.models.answer import Answer, Call
 
 
 class PlacementView(Answer):
@@ -129,15 +121,6 @@ class MemberView(Answer):
     )
     gpu_memory_bytes: int | None = Field(default=None, description="Most memory in use on one of its GPUs then.")
     detail: str = ""
-
-
-class Call(Answer):
-    """A call that was made about this, from the audit."""
-
-    at: float
-    principal: str
-    call: str
-    outcome: str
 
 
 class CancelView(Answer):
@@ -317,207 +300,3 @@ class LogPage(Answer):
     gaps: list[LogGap]
     complete: bool = Field(description="The member has ended and there is nothing after `end`.")
     text: str = Field(description="UTF-8; invalid bytes are replaced, a character is never cut.")
-
-
-class GpuView(Answer):
-    """One GPU as its worker sees it."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    index: int
-    type: str
-    memory_mib: int | None = None
-    healthy: bool
-    busy_external: bool
-    held: bool
-    utilisation: float | None = None
-    memory_used_mib: int | None = None
-    job_id: str | None = Field(
-        default=None, description="The job that was first on it; null also when it is another tenant's."
-    )
-    jobs: list[str] = Field(
-        default_factory=list, description="The jobs on it, the first one first, without those of other tenants."
-    )
-    busy: bool = Field(description="A run of ours is on it.")
-
-
-class FaultView(Answer):
-    """Something that the node's own side said about its hardware."""
-
-    at: float
-    origin: str
-    text: str
-    gpu: int | None = None
-    xid: int | None = None
-
-
-class NodeView(Answer):
-    """One node. `state`: up, silent (no report for its lease), stopping, drained, cordoned, reserved (in maintenance), lost, unknown."""
-
-    node: str
-    pool: str
-    state: str
-    why: str = ""
-    gpus: list[GpuView] = Field(default_factory=list)
-    gpus_total: int
-    gpus_busy: int
-    runs: int
-    rack: str | None = Field(default=None, description="The nodes under one leaf switch, where it says so.")
-    spine: str | None = None
-    address: str | None = None
-    session: int | None = None
-    boot_id: str | None = None
-    lease_s: float | None = None
-    same_user: bool | None = None
-    reported_at: float | None = None
-    orders_behind: bool = Field(description="The worker has not yet confirmed the newest order of the pool's log.")
-    faults: list[FaultView] = Field(default_factory=list)
-    calls: list[Call] = Field(default_factory=list)
-
-
-class NodeList(Answer):
-    """All nodes by name."""
-
-    nodes: list[NodeView]
-
-
-class CommandAnswer(Answer):
-    """An operator's call was put on the bus; the pool's log decides."""
-
-    node: str
-    pool: str
-    command: str
-    requested: bool = True
-
-
-class CommandRequest(BaseModel):
-    """Why an operator calls; goes into the pool's log and the audit."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    why: str = Field(default="", max_length=1000, pattern=r"^[^\x00]*$")
-
-
-class EstimateOrder(BaseModel):
-    """How long a job runs, in the place of every estimate; or that this is cleared."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    p10_s: float | None = Field(default=None, gt=0, le=RUN_S_MAX)
-    p50_s: float | None = Field(default=None, gt=0, le=RUN_S_MAX, description="Needed unless `clear` is true.")
-    p90_s: float | None = Field(default=None, gt=0, le=RUN_S_MAX)
-    clear: bool = Field(default=False, description="Take the order back; no numbers then.")
-    why: str = Field(default="", max_length=1000, pattern=r"^[^\x00]*$")
-
-
-class PinOrder(BaseModel):
-    """Where a job shall wait in its priority class."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    place: Literal["first", "last", "none"] = Field(description="`none`: where the policy has it.")
-    why: str = Field(default="", max_length=1000, pattern=r"^[^\x00]*$", description="Needed for `first` and `last`.")
-
-
-class ReservationRequest(BaseModel):
-    """Nodes that are wanted free for maintenance: those named, or so many of the pool's. Times in Unix seconds."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    nodes: list[Identifier] = Field(default_factory=list, max_length=1000)
-    count: int = Field(
-        default=0, ge=0, le=100_000, description="So many nodes, chosen by the pool; where none is named."
-    )
-    start_at: float | None = Field(default=None, ge=0, le=1e11, description="Now when absent.")
-    end_at: float = Field(ge=0, le=1e11)
-    why: str = Field(default="", max_length=1000, pattern=r"^[^\x00]*$")
-
-
-class ReservationView(Answer):
-    """A reservation that has not ended. Times in Unix seconds."""
-
-    reservation_id: str
-    pool: str
-    nodes: list[str]
-    start_at: float
-    end_at: float
-    requested_by: str
-    why: str = ""
-    begun: bool
-
-
-class ReservationList(Answer):
-    """The reservations of a pool that have not ended, in the order of their beginnings."""
-
-    reservations: list[ReservationView]
-
-
-class ReservationAnswer(Answer):
-    """A reservation was asked for (or taken back); the pool's log decides."""
-
-    reservation_id: str
-    pool: str
-    requested: bool = True
-
-
-class Leader(Answer):
-    """Who leads a pool."""
-
-    holder: str
-    term: int
-    address: str | None = None
-
-
-class PoolView(Answer):
-    """A pool at a glance."""
-
-    pool: str
-    leader: Leader | None = None
-    nodes: int
-    nodes_by_state: dict[str, int]
-    gpus_total: int
-    gpus_busy: int
-    gpus_by_type: dict[str, int]
-    jobs_by_state: dict[str, int] = Field(description="Jobs that have not ended.")
-    config: dict[str, Any] = Field(default_factory=dict, description="The pool's limits and settings, as configured.")
-
-
-class BundleAnswer(Answer):
-    """A stored bundle."""
-
-    sha256: str
-    size_bytes: int
-    entries: int
-
-
-class DeadLetterView(Answer):
-    """A record that could not be processed."""
-
-    id: str
-    original_topic: str
-    original_partition: int
-    original_offset: int
-    original_key: str
-    service: str
-    error: str
-    attempts: int
-    at: float
-    value_bytes: int
-    value_preview: str = Field(description="The beginning of the value; invalid UTF-8 is replaced.")
-    resends: int
-
-
-class DeadLetterPage(Answer):
-    """Dead letters, newest first."""
-
-    dead_letters: list[DeadLetterView]
-    next_cursor: str | None = None
-
-
-class ResendAnswer(Answer):
-    """A dead letter was sent back."""
-
-    id: str
-    topic: str
-    resends: int
-    job_id: str | None = Field(default=None, description="For a request: the job that it became.")
