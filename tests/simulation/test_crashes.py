@@ -169,7 +169,10 @@ def test_whatever_dies_repeats_or_comes_late_each_job_ends_exactly_once(number: 
 @pytest.mark.timeout(300)
 def test_in_a_pool_that_shares_its_gpus_too(seed: int) -> None:
     shares = packed = 0
-    for number in range(max(2, SEEDS // 2)):
+    least = max(2, SEEDS // 2)
+    for number in range(least + 5):  # in one of ten runs nobody is packed
+        if number >= least and packed > 0:
+            break
         this = seed * 1000 + 500 + number
         print(f"simulation seed {this}")
         world = run_simulated(lambda this=this: scenario(this, **SHARING))
