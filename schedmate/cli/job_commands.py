@@ -104,11 +104,7 @@ def submit(
     }  # fmt: skip
     given, packed = _request(file, flags, command, script, env or [], source)
     with Client.from_environment() as client:
-        if packed is not None:
-            with bundle_of(packed) as archive:
-                job = client.submit(given, bundle=archive, idempotency_key=idempotency_key)
-        else:
-            job = client.submit(given, idempotency_key=idempotency_key)
+        job = _sent(client, given, packed, idempotency_key)
         if not json:
             rendering.console().print(rendering.cell(f"{job.job_id}  {job.name}"))
         if follow:
@@ -118,6 +114,14 @@ def submit(
     if json:
         rendering.print_json(job)
     return 0
+
+
+def _sent(client: Client, given: dict[str, Any], packed: Path | None, idempotency_key: str | None) -> JobView:
+    """Submit a job, with what is in `packed` as its bundle."""
+    if packed is None:
+        return client.submit(given, idempotency_key=idempotency_key)
+    with bundle_of(packed) as archive:
+        return client.submit(given, bundle=archive, idempotency_key=idempotency_key)
 
 
 def _request(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -21,7 +21,7 @@ from schedmate.services.dispatcher.core.policy import policies
 from schedmate.simulator.advice import check_advice
 from schedmate.simulator.cluster import PHILLY_GPUS_PER_NODE, Cluster, from_list, from_table, in_racks, uniform
 from schedmate.simulator.faults import HOUR_S, Faults, read_faults
-from schedmate.simulator.maintenance import Reservations, read_reservations
+from schedmate.simulator.maintenance import read_reservations
 from schedmate.simulator.outcome import RESTART_LARGE_S, RESTART_S, Costs
 from schedmate.simulator.plots import check_plots, draw
 from schedmate.simulator.readers import read_trace
@@ -77,21 +77,18 @@ def simulate(
 ) -> None:  # fmt: skip
     """Run a trace through one policy or several: `schedmate simulate TRACE --nodes 54 --policy fifo,sjf --advice none,oracle`."""
     names, sources = _policies(policy), _sources(advice)
-    _check_files(trace, {"--jobs-out": jobs_out, "--log": log})
-    if workloads is not None and not workloads.is_file():
-        raise typer.BadParameter(f"there is no file {workloads} of workloads")
+    _check_files(trace, (failures, reservations, workloads), {"--jobs-out": jobs_out, "--log": log})
     if plot is not None:
         check_plots(plot)
     jobs = read_trace(trace).window(start, end)
-    given = (nodes, pools, nodes_file)
-    if jobs.kind == LOG_KIND and given == (None, None, None):
+    if jobs.kind == LOG_KIND and (nodes, pools, nodes_file) == (None, None, None):
         cluster = recording_of(read_log(trace)).cluster
     else:
         cluster = _cluster(jobs, nodes, gpus_per_node, pools, node_factor, nodes_file)
     cluster = _racked(cluster, nodes_per_rack, racks_per_spine)
     jobs = usable(jobs.staying() if stay else jobs, cluster)
     faults = _faults(failures, mtbf_h, mttr_h, seed, cluster)
-    reserved = _reservations(reservations, cluster)
+    reserved = read_reservations(reservations, cluster) if reservations is not None else {}
     config = _config(pool_settings or [])
     combinations = list(product(names, sources))
     settings = [
@@ -106,11 +103,7 @@ def simulate(
     with _progress(len(jobs.jobs) * len(settings), quiet=json) as progress:
         results = list(run_all(jobs, cluster, settings, processes or os.cpu_count() or 1, progress))
     if plot is not None:
-        title = f"{jobs.name}: {len(jobs.jobs):,} jobs on {cluster.nodes} nodes with {cluster.gpus} GPUs"
-        drawn = draw(plot, title, results)
-        results = [{name: value for name, value in result.items() if name != "curves"} for result in results]
-        for path in () if json else drawn:
-            Console(stderr=True, highlight=False).print(f"wrote {path}", soft_wrap=True)
+        results = _drawn(plot, jobs, cluster, results, quiet=json)
     if not stay:
         _say_unfinished(results)
     if json:
@@ -126,28 +119,38 @@ def _policies(given: str) -> list[str]:
     return names
 
 
-def _check_files(trace: Path, written: dict[str, Path | None]) -> None:
+def _drawn(
+    folder: Path, jobs: Trace, cluster: Cluster, results: list[dict[str, Any]], *, quiet: bool
+) -> list[dict[str, Any]]:
+    """Draw the plots of all runs; return the results without their curves, which nobody else wants."""
+    title = f"{jobs.name}: {len(jobs.jobs):,} jobs on {cluster.nodes} nodes with {cluster.gpus} GPUs"
+    for path in draw(folder, title, results):
+        if not quiet:
+            Console(stderr=True, highlight=False).print(f"wrote {path}", soft_wrap=True)
+    return [{name: value for name, value in result.items() if name != "curves"} for result in results]
+
+
+def _check_files(trace: Path, read: Iterable[Path | None], written: dict[str, Path | None]) -> None:
     """Refuse files that cannot be read or written before anything is simulated."""
     if not trace.is_file():
         raise typer.BadParameter(f"there is no trace {trace}")
+    _check_read(read)
     for option, path in written.items():
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise typer.BadParameter(f"{option} {path}: it names a file in a folder that is there")
 
 
+def _check_read(paths: Iterable[Path | None]) -> None:
+    for path in paths:
+        if path is not None and not path.is_file():
+            raise typer.BadParameter(f"there is no file {path}")
+
+
 def _faults(path: Path | None, mtbf_h: float | None, mttr_h: float, seed: int, cluster: Cluster) -> Faults:
-    if path is not None and not path.is_file():
-        raise typer.BadParameter(f"there is no file {path}")
     if (mtbf_h is not None and mtbf_h <= 0) or mttr_h <= 0:
         raise typer.BadParameter("--mtbf-h and --mttr-h are hours above 0")
     listed = read_faults(path, cluster) if path is not None else ()
     return Faults(listed, mtbf_h * HOUR_S if mtbf_h is not None else None, mttr_h * HOUR_S, seed)
-
-
-def _reservations(path: Path | None, cluster: Cluster) -> Reservations:
-    if path is not None and not path.is_file():
-        raise typer.BadParameter(f"there is no file {path}")
-    return read_reservations(path, cluster) if path is not None else {}
 
 
 def _config(items: list[str]) -> PoolConfig:
@@ -199,9 +202,7 @@ def _cluster(
     if len(given) != 1:
         what = f"not {' and '.join(given)} together" if given else "one of them is needed"
         raise typer.BadParameter(f"name the cluster by --nodes, by --pools or by --nodes-file: {what}")
-    for path in (pools, nodes_file):
-        if path is not None and not path.is_file():
-            raise typer.BadParameter(f"there is no file {path}")
+    _check_read((pools, nodes_file))
     if pools is not None:
         return from_table(pools, factor, trace, gpus_per_node)
     if nodes_file is not None:

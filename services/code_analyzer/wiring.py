@@ -35,7 +35,7 @@ CONNECT_TIMEOUT_S: Final = 5.0
 UNLIMITED: Final = 1_000_000  # questions an hour: more than any model has time for
 
 
-def build(  # noqa: C901 - one adapter after another
+def build(
     settings: CodeAnalyzerSettings,
     *,
     bus: EventBus | None = None,
@@ -55,15 +55,10 @@ def build(  # noqa: C901 - one adapter after another
     if store is None:
         store = make_store(settings)
         owned.append(store)
-    http: httpx.AsyncClient | None = None
-    if settings.bundles_from == "ingest":
-        http = _client(settings)
-        source: BundleSource = BundlesFromIngest(http)
-    else:
-        if blobs is None:
-            blobs = make_blobs(settings, clock)
-            owned.append(blobs)
-        source = BundlesFromBlobs(blobs)
+    http = _client(settings) if settings.bundles_from == "ingest" else None
+    if http is None and blobs is None:
+        blobs = make_blobs(settings, clock)
+        owned.append(blobs)
     pool = work_pool or WorkPool(settings.work_processes, memory_bytes_max=settings.work_memory_bytes_max)
 
     async def close() -> None:
@@ -76,13 +71,6 @@ def build(  # noqa: C901 - one adapter after another
 
     metrics = Metrics()
     queue = llm or ModelQueue(make_llm(settings), clock)
-    bounds = Bounds(
-        settings.model_votes,
-        settings.model_steps_max,
-        settings.model_tokens_max,
-        seconds_max=settings.model_seconds_max,
-    )
-    agent = Agent(queue.at(Urgency.WAITING_JOB, waits_max_s=settings.model_seconds_max), clock, bounds)
 
     async def publish(envelope: Envelope[Event]) -> None:
         await bus.publish([encode(envelope)])
@@ -91,8 +79,8 @@ def build(  # noqa: C901 - one adapter after another
         await analyzer.keep(pending, fields)
 
     pacing = Pacing(Budget(settings.model_jobs_per_hour or UNLIMITED, reset_s=settings.model_reset_s))
-    suggester = Suggester(agent, keep, publish, metrics, pacing, clock)
-    analyzer = Analyzer(store, source, pool, settings, clock, metrics, suggester)
+    suggester = Suggester(_agent(settings, queue, clock), keep, publish, metrics, pacing, clock)
+    analyzer = Analyzer(store, _source(http, blobs), pool, settings, clock, metrics, suggester)
     runner = GroupRunner(
         bus,
         group=GROUP,
@@ -108,6 +96,23 @@ def build(  # noqa: C901 - one adapter after another
         NAME, group=GROUP, topics=TOPICS, publishes=PUBLISHES, bus=bus, store=store, owned=owned, stream=runner, clock=clock,
         metrics=metrics, beside=(suggester.run,), on_close=close,
     )  # fmt: skip
+
+
+def _agent(settings: CodeAnalyzerSettings, queue: ModelQueue, clock: Clock) -> Agent:
+    bounds = Bounds(
+        settings.model_votes,
+        settings.model_steps_max,
+        settings.model_tokens_max,
+        seconds_max=settings.model_seconds_max,
+    )
+    return Agent(queue.at(Urgency.WAITING_JOB, waits_max_s=settings.model_seconds_max), clock, bounds)
+
+
+def _source(http: httpx.AsyncClient | None, blobs: Blobs | None) -> BundleSource:
+    if http is not None:
+        return BundlesFromIngest(http)
+    assert blobs is not None, "one of the two is there"
+    return BundlesFromBlobs(blobs)
 
 
 def _client(settings: CodeAnalyzerSettings) -> httpx.AsyncClient:
