@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isfinite
 from typing import Final
 
@@ -47,8 +48,14 @@ def work_of(workload: Mapping[str, Value], gpus: int) -> Work | None:
 
 def kind_of(workload: Mapping[str, Value]) -> str | None:
     """Return what kind of job it is: its model's name (else family) with its data set's, as far as that is known; None without a model."""
-    named = plain(_word(workload.get("model_name")) or _word(workload.get("model_family")) or "")
-    return f"{named}/{known_data(_word(workload.get('dataset'))) or ''}" if named else None
+    model = _word(workload.get("model_name")) or _word(workload.get("model_family"))
+    return _kind(model, _word(workload.get("dataset"))) if model is not None else None
+
+
+@lru_cache(maxsize=4096)
+def _kind(model: str, dataset: str | None) -> str | None:
+    named = plain(model)
+    return f"{named}/{known_data(dataset) or ''}" if named else None
 
 
 def steps_of(workload: Mapping[str, object]) -> float | None:
