@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.inputs import ReservationMade
 from schedmate.services.dispatcher.core.policy import policies
 from schedmate.simulator.cluster import Cluster, NodeSpec, uniform
@@ -52,7 +53,8 @@ def test_a_job_that_is_known_to_be_too_long_waits_and_a_short_one_goes_before_it
             """Nothing is learned."""
 
     jobs = jobs_of((0, 8, 100), (0, 8, 20))
-    simulation = Simulation(jobs, uniform(1, 8), "fifo", Knows(), reservations=reserved(("n0", 60, 90)))
+    taken = PoolConfig(advice="raw")  # as it is, whatever it has been worth
+    simulation = Simulation(jobs, uniform(1, 8), "fifo", Knows(), config=taken, reservations=reserved(("n0", 60, 90)))
     outcome = simulation.run()
     assert outcome.start_s == [90, 0]
     assert outcome.maintenance_stops == 0
