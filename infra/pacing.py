@@ -71,9 +71,7 @@ class Pacing:
         self._spent: deque[tuple[float, Cluster]] = deque()
         self._spent_on: Counter[Cluster] = Counter()
         self._spent_by: Counter[str] = Counter()
-        self._refused: OrderedDict[Cluster, float] = (
-            OrderedDict()
-        )  # owed a probe and not given it, by when they came last
+        self._refused: OrderedDict[Cluster, float] = OrderedDict()  # owed a probe, not given it; by when they came last
         self._refused_of: Counter[str] = Counter()
         self._price = 0.0
         self._asked = 0
