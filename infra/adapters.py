@@ -93,6 +93,14 @@ def make_llm(settings: ServiceSettings) -> LanguageModel:
     return OllamaModel(url, model, context_tokens=settings.ollama_context_tokens, threads=settings.ollama_threads)
 
 
+def local_model_directory(written: str, state_dir: Path) -> Path:
+    """Return where the local embedding model is looked for: where the setting names it (`local:DIR`), else below the directory of local state."""
+    from schedmate.infra.embeddings.local import DIRECTORY  # noqa: PLC0415 - see the module's docstring
+
+    kind, _, named = written.partition(":")
+    return Path(named) if kind == "local" and named else state_dir / DIRECTORY
+
+
 def make_embedder(written: str, state_dir: Path) -> Embedder | None:
     """Return the embedder that a setting names, None for none. It connects, or loads its model, when asked.
 
@@ -114,7 +122,7 @@ def make_embedder(written: str, state_dir: Path) -> Embedder | None:
     if kind in {"auto", "local"}:
         from schedmate.infra.embeddings import local  # noqa: PLC0415 - see the module's docstring
 
-        directory = Path(rest) if rest else state_dir / local.DIRECTORY
+        directory = local_model_directory(written, state_dir)
         try:
             return MixedEmbedder(local.LocalEmbedder(directory))
         except local.LocalModelError as error:

@@ -13,7 +13,7 @@ ORDERED_MAX: Final = 4_096  # more are not put in order to find the first few
 
 
 class ExactIndex:
-    """Vectors of unit length by place; the oldest beyond `VECTORS_MAX` are found no more."""
+    """Vectors of unit length by place; the oldest beyond `vectors_max` are found no more."""
 
     def __init__(self, vectors_max: int = VECTORS_MAX) -> None:
         self._max = vectors_max

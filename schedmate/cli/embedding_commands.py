@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from schedmate.cli import rendering
-from schedmate.infra.adapters import make_embedder
+from schedmate.infra.adapters import local_model_directory, make_embedder
 from schedmate.infra.settings import SettingsError, load
 from schedmate.services.history_estimator.settings import HistoryEstimatorSettings
 
@@ -59,8 +59,7 @@ def show(*, config: Config = None, json: Json = False) -> None:
     if embedder is not None:
         told["space"] = embedder.space
         asyncio.run(embedder.stop())
-    written = settings.embeddings.partition(":")[2] if settings.embeddings.startswith("local:") else ""
-    told["local_why_not"] = local.available(Path(written) if written else settings.state_dir / local.DIRECTORY)
+    told["local_why_not"] = local.available(local_model_directory(settings.embeddings, settings.state_dir))
     if json:
         rendering.print_json(told)
         return

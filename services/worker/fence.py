@@ -132,7 +132,7 @@ def _holders(standing: Standing) -> dict[int, list[MemberAssignedV2]]:
     holders: dict[int, list[MemberAssignedV2]] = {}
     for member in standing.members.values():
         if member.is_living:
-            _hold(holders, MemberAssignedV2.of(member.assigned))
+            _hold(holders, member.assigned)
     return holders
 
 
