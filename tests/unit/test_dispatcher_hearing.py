@@ -143,3 +143,26 @@ def test_a_pool_that_scores_nothing_does_not_score_progress(advice: str):
     p.step(arrived("j"))
     p.step(told("j", 1, 500.0, "progress"), after=10.0)
     assert p.state.trust == {}
+
+
+def test_among_jobs_that_are_believed_one_that_is_not_comes_to_its_turn_and_where_none_is_it_is_2d_las():
+    """It has had more than 18,000 GPU seconds: behind every estimate it would starve."""
+    p = pool("srtf")
+    p.step(
+        arrived("unheard", gpus=8),
+        told("unheard", 1, 50.0, "small"),
+        arrived("long", gpus=8),
+        told("long", 1, 9e5, "history"),
+    )
+    one, other = p.state.jobs["unheard"], p.state.jobs["long"]
+    one.served_s = 10_000.0
+    key = p.state.policy.key
+    assert key(one, p.state) > key(
+        other, p.state
+    )  # nothing is believed: who has had more than the level comes after who has not
+    weight(p, "history", 1.0)
+    assert key(one, p.state)[1] == 14_400.0 - 10_000.0  # an hour, two, four
+    assert key(one, p.state) < key(other, p.state)
+    check(p.state)
+    weight(p, "history", 0.0)
+    assert key(one, p.state) > key(other, p.state)

@@ -119,6 +119,12 @@ def remaining_s(job: Job, state: PoolState) -> float | None:
     return left if job.time_limit_s is None else min(left, float(job.time_limit_s))
 
 
+def neutral_left_s(job: Job, state: PoolState) -> float:
+    """Return what remains of a job of which nothing is believed, among jobs of which something is: of the neutral hour, doubling as it outlasts it."""
+    left = _doubled(NO_ADVICE_S, has_run_s(job, state)) - job.served_s
+    return left if job.time_limit_s is None else min(left, float(job.time_limit_s))
+
+
 def turns_at(job: Job, state: PoolState) -> float | None:
     """Return when a running job will be ranked anew for what it has run by then, None where nothing but the doubling changes its rank."""
     quantiles = _quantiles(job, state)

@@ -66,6 +66,7 @@ def watch(state: PoolState, job: Job) -> None:
 def learn(state: PoolState, job: Job, *, whole: bool) -> None:
     """A job has ended (`whole`: of itself, well): its sources are believed more, or less."""
     before = {basis: known.weight for basis, known in state.trust.items()}
+    heeded = state.heeds()
     _settle(state)
     run_s = ran_s(job) if whole else job.served_s
     for basis, known in state.trust.items():
@@ -76,6 +77,7 @@ def learn(state: PoolState, job: Job, *, whole: bool) -> None:
     for basis, known in state.trust.items():
         if known.weight != before[basis]:
             _weight_moved(state, basis)
+    _heeds_now(state, heeded)
 
 
 def _settle(state: PoolState) -> None:
@@ -97,8 +99,17 @@ def trust_is(state: PoolState, basis: str, weight: float) -> None:
     """The log says how far the source was believed from then on."""
     known = state.trust.setdefault(basis, Trust())
     if known.weight != weight:
+        heeded = state.heeds()
         known.weight = weight
         _weight_moved(state, basis)
+        _heeds_now(state, heeded)
+
+
+def _heeds_now(state: PoolState, heeded: bool) -> None:
+    """Where the first source is believed, or none any more, those of whom nothing is believed stand elsewhere (`remaining_s`)."""
+    if state.heeds() != heeded and (state.policy.uses_estimates or state.reservations):
+        for job in state.jobs.values():
+            state.place_anew(job)
 
 
 def _weight_moved(state: PoolState, basis: str) -> None:

@@ -164,6 +164,10 @@ class PoolState:
         known = self.trust.get(basis or "") if self.acts_on_advice else None
         return known.weight if known is not None else 0.0
 
+    def heeds(self) -> bool:
+        """Is any source believed?"""
+        return self.acts_on_advice and any(known.weight > 0.0 for known in self.trust.values())
+
     def place_anew(self, job: Job) -> None:
         """What is known of the job, or how far it is believed, has changed: it stands where it belongs now."""
         if job.queue_key is not None:
