@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from benchmarks.semantic_trace.ladder import Ladder, Step
 
 GPUS_PER_NODE = 4
-WITHOUT = ("fifo", "smallest", "fifo-skip", "tiresias")
+WITHOUT = ("fifo", "smallest", "fifo-skip", "tiresias", "srtf")
 ADVISED = ("sjf", "qssf", "srtf")
 SHOWN = ("metadata: medians by user and name", "metadata, learned", "TF-IDF of the raw source, learned", "static analysis, learned", "static analysis: steps from the code x a learned step time", "static analysis and history", "the true workload, learned", "the true run time")  # fmt: skip
 

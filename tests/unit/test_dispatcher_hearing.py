@@ -166,3 +166,14 @@ def test_among_jobs_that_are_believed_one_that_is_not_comes_to_its_turn_and_wher
     check(p.state)
     weight(p, "history", 0.0)
     assert key(one, p.state) > key(other, p.state)
+
+
+def test_a_run_that_began_before_it_was_placed_by_its_node_s_clock_outlasts_its_partner_as_early_in_a_recovered_pool():
+    p = pool()
+    said = [i.EstimateArrived(job, 1, p50, p50, p50, "learned") for job, p50 in (("a", 10.0), ("b", 1000.0))]
+    p.step(arrived("a"), arrived("b"), *said)
+    for job, began in (("a", p.now - 5.0), ("b", p.now - 4.0)):
+        node = p.state.nodes["n0"]
+        p.step(i.MemberStarted(job, 1, 0, "n0", node.session, began))
+        p.step(i.MemberExited(job, 1, 0, "n0", node.session, "exited", 0, None, began, began + 1.0))
+    assert p.state.trust["learned"].decided == 1  # each step held the recovered pool to the same

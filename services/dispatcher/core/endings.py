@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from schedmate.schemas.states import JobState
+from schedmate.services.dispatcher.core.beliefs import watch
 from schedmate.services.dispatcher.core.state import ENDED, Job, Member, Node, PoolState
 
 SUSPECTS_MAX: Final = 8
@@ -30,6 +31,7 @@ def end_member(
     member.started_at = started_at if started_at is not None else member.started_at
     member.ended_at = ended_at if ended_at is not None else state.at
     member.detail = detail
+    watch(state, job)
     state.touch(job)
     _judge_node(state, job, member)
 

@@ -12,7 +12,7 @@ from schedmate.schemas.states import HOLDS_GPUS, JobState
 from schedmate.services.dispatcher.core import orders, reservations
 from schedmate.services.dispatcher.core.advice import acts_on_quantiles, bounded, usable
 from schedmate.services.dispatcher.core.ageing import Ageing
-from schedmate.services.dispatcher.core.beliefs import hear_anew, heed
+from schedmate.services.dispatcher.core.beliefs import hear_anew, heed, watch
 from schedmate.services.dispatcher.core.config import PoolConfig
 from schedmate.services.dispatcher.core.endings import end_member, suspect
 from schedmate.services.dispatcher.core.hearing import hear, settle
@@ -165,6 +165,7 @@ def _started(state: PoolState, value: MemberStarted) -> None:
         member.state = STARTED
         member.started_at = value.at
         member.session = value.session
+        watch(state, job)  # it may have begun before it was placed, by its node's clock
         state.touch(job)
     else:
         state.repeats += 1

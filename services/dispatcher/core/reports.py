@@ -6,6 +6,7 @@ from typing import Final
 
 from schedmate.schemas.reasons import Reason
 from schedmate.schemas.states import HOLDS_GPUS
+from schedmate.services.dispatcher.core.beliefs import watch
 from schedmate.services.dispatcher.core.endings import end_member
 from schedmate.services.dispatcher.core.inputs import FoldError, NodeCommanded, NodeReported, NodeSilent, RunSeen
 from schedmate.services.dispatcher.core.state import ENDED, STARTED, TOLD, Job, Member, Node, PoolState
@@ -146,6 +147,7 @@ def _reconcile_run(state: PoolState, node: Node, run: RunSeen, *, restarted: boo
             state.stops.append((node.name, run.job, run.attempt, run.member))
         if run.started and member.state == TOLD:
             member.state, member.started_at = STARTED, run.started_at
+            watch(state, state.jobs[run.job])
             state.touch(state.jobs[run.job])
 
 
