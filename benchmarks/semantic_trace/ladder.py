@@ -33,7 +33,7 @@ SEEN = 0.05  # of its run, after which a job's own progress is believed
 PAIRS = 20_000
 TREES = 150
 KNOWN_MIN = 50
-PARTS = ("all", "new", "unseen", "controls", "worth")
+PARTS = ("all", "again", "new", "unseen", "controls", "worth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +272,7 @@ def page(climbed: Ladder, summary: dict[str, Any], folder: Path, wanted: Sequenc
     asked = of_model(json.loads(model.read_text("utf-8"))) if model.exists() else "No model was in the loop: that step, between static analysis and history, is absent."  # fmt: skip
     parts: dict[str, Callable[[], list[str]]] = {
         "all": lambda: table("All jobs", climbed, steps(), everybody),
+        "again": lambda: table("Recurring jobs: their (application, batch, replicas) had ended before", climbed, steps(), again),
         "new": lambda: table("Non-recurring jobs: their (application, batch, replicas) had not ended before", climbed, steps(), ~again),
         "unseen": lambda: unseen.section(climbed),
         "controls": lambda: table("Controls", climbed, climbed.controls(), everybody),
