@@ -34,8 +34,7 @@ def _waits_for(state: PoolState, job: Job) -> str:
     """Tell what a job waits for that does not fit now: for others to end, for a maintenance to end, or for nodes that are not there."""
     if not could_hold(state, job):
         return NEVER
-    closed = closed_to(state, job) if state.reservations else frozenset()
-    return RESERVED if closed and not could_hold_beside(state, job, closed) else NO_ROOM
+    return NO_ROOM if could_come(state, job) else RESERVED
 
 
 def place_avoiding(state: PoolState, job: Job, reserved: frozenset[str]) -> list[Group] | None:
@@ -66,6 +65,12 @@ def could_hold(state: PoolState, job: Job) -> bool:
     if not capacity.could_hold(job.gpus, job.nodes, job.gpu_type, job.gpu_memory_mib):
         return False
     return job.within is None or could_hold_beside(state, job, frozenset())
+
+
+def could_come(state: PoolState, job: Job) -> bool:
+    """Tell whether the job would fit if nothing ran, on nodes that no reservation closes to it."""
+    closed = closed_to(state, job) if state.reservations else frozenset()
+    return could_hold(state, job) and not (closed and not could_hold_beside(state, job, closed))
 
 
 def avoided(state: PoolState, job: Job) -> frozenset[str]:

@@ -111,6 +111,8 @@ def _holding(state: PoolState, job: Job, emit: Emit) -> None:
         _ended_badly(state, job, emit)
     elif job.beside is not None and (goes := parted(state, job)) is not None:
         _stop(state, goes[0], emit, StopIntent.REQUEUE, Reason.UNPACKED, goes[1])
+        if goes[0] is not job:
+            _deadlines(state, job, emit)  # whoever stays has its own, which may be due by now
     else:
         _deadlines(state, job, emit)
 

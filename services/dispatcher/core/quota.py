@@ -22,7 +22,7 @@ from heapq import heapify, heappop, heappush, heappushpop, merge
 from typing import Final
 
 from schedmate.schemas.states import JobState
-from schedmate.services.dispatcher.core.fitting import could_hold
+from schedmate.services.dispatcher.core.fitting import could_come
 from schedmate.services.dispatcher.core.lifecycle import Emit, reclaim_from
 from schedmate.services.dispatcher.core.ownership import holders_of_gpus
 from schedmate.services.dispatcher.core.queue import Key, Kind
@@ -147,7 +147,7 @@ def share_out(state: PoolState) -> tuple[list[str], list[Job]]:
         if not job.resumable or job.since > since_max:
             give(job)
     ranked = (state.jobs[job_id] for _, job_id in merge(*state.ranks.values()))
-    in_order = [job for job in ranked if job.id in state.holding or could_hold(state, job)]
+    in_order = [job for job in ranked if job.id in state.holding or could_come(state, job)]
     for lends in (False, True):
         for job in in_order:
             most = state.config.most(job.tenant, borrows=lends and state.config.may_borrow(resumable=job.resumable))

@@ -62,8 +62,14 @@ def hold(state: PoolState, job: Job) -> None:
             state.holding[job.id] = None
             state.held_gpus += job.gpus_total
         if job.id not in state.rank_of or state.config.ageing_s:  # the rank of a job that runs is not that of its wait
-            rank(state, job, pinned_key(job, state.policy.key(job, state)))
+            rank(state, job, _running_key(state, job))
         _set_crossing(state, job, job.served_s * job.gpus_total)
+
+
+def _running_key(state: PoolState, job: Job) -> Key:
+    """Return the key of a running job in the order of the rounds: of one that waited enough, that of its wait."""
+    key = pinned_key(job, state.policy.key(job, state))
+    return (key[0], -inf, job.submitted_at, job.order) if state.waited_enough(job) else key
 
 
 def let_go(state: PoolState, job: Job) -> None:
@@ -148,8 +154,8 @@ def learn_service(state: PoolState, job: Job) -> None:
             continue
         if other.queue_key is not None:
             state.place_anew(other)
-        elif other.id in state.rank_of:
-            _rank_with(state, other, (other.served_s + state.at - other.since) * other.gpus_total)
+        else:
+            rank_running(state, other)
 
 
 def rank_outlasted(state: PoolState) -> None:

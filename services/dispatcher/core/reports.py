@@ -9,6 +9,7 @@ from schedmate.schemas.states import HOLDS_GPUS
 from schedmate.services.dispatcher.core.beliefs import watch
 from schedmate.services.dispatcher.core.endings import end_member
 from schedmate.services.dispatcher.core.inputs import FoldError, NodeCommanded, NodeReported, NodeSilent, RunSeen
+from schedmate.services.dispatcher.core.job import RUNS
 from schedmate.services.dispatcher.core.state import ENDED, STARTED, TOLD, Job, Member, Node, PoolState
 
 NODE_COMMANDS: Final = ("drain", "undrain", "cordon", "dead")
@@ -39,6 +40,10 @@ def reported(state: PoolState, value: NodeReported) -> None:
     _stands(state, node, value)
     if before != (node.schedulable, node.gpus, node.rack, node.spine):
         state.refresh_capacity(node)
+        if state.policy.packs:  # who may be joined there, and by whom, goes by its GPUs
+            for job in (state.jobs[job_id] for job_id in node.owners):
+                if job.state in RUNS:
+                    state.hosts.note(job, state)
     state.dirty_nodes[node.name] = None
     _reconcile(state, node, value, restarted=restarted)
 

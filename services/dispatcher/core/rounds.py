@@ -14,7 +14,7 @@ from heapq import heappop, heapreplace
 from math import ceil
 
 from schedmate.services.dispatcher.core.capacity import Group
-from schedmate.services.dispatcher.core.fitting import could_hold, fit
+from schedmate.services.dispatcher.core.fitting import could_come, fit
 from schedmate.services.dispatcher.core.lifecycle import Emit, preempt
 from schedmate.services.dispatcher.core.quota import share_out
 from schedmate.services.dispatcher.core.ranking import cross_levels, next_crossing, waits_for_leaving
@@ -47,8 +47,9 @@ def decide_round(state: PoolState, emit: Emit, place: Place) -> None:
         state.pass_epoch = state.capacity.epoch
     elif state.round_goes_on and not waits_for_leaving(state):
         placed = _place_all(state, _hold(state).waiting, emit, place)
-    if placed and state.config.ageing_s:
-        state.queue.changed = True  # what the wait had gained them is gone: the next round may rank others before them
+    if placed and (state.config.ageing_s or state.config.tenant_quota):
+        # what the wait had gained them is gone, and what their tenants have left has changed: the next round may give others GPUs
+        state.queue.changed = True
 
 
 def _crosses(state: PoolState) -> bool:
@@ -95,7 +96,7 @@ def _hold(state: PoolState) -> _Chosen:
             if job_id in holding:
                 kept.add(job_id)
                 quota -= gpus
-            elif could_hold(state, state.jobs[job_id]):  # who never fits takes nobody's share
+            elif could_come(state, state.jobs[job_id]):  # who never fits takes nobody's share
                 chosen.append(job_id)
                 quota -= gpus
             at += 1

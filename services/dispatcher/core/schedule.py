@@ -120,7 +120,7 @@ def _pass(state: PoolState, emit: Emit, full: Callable[[], bool]) -> bool:
                 state.held_by = (key, job_id)
             break
         passed_over += 1
-    queue.changed = False
+    queue.changed = state.more  # the rest of those that may go past the first one follows in the next entry
     state.pass_epoch = state.capacity.epoch
     return placed
 

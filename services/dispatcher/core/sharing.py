@@ -186,7 +186,7 @@ class Hosts:
         self._groups: dict[int, dict[_Group, list[_Entry]]] = {}
         self._seat: dict[str, tuple[int, _Group, _Entry]] = {}
         self._added: dict[int, int] = {}  # by GPUs
-        self._in_vain: dict[Kind, tuple[int, int, int, Key | None]] = {}
+        self._in_vain: dict[Kind, tuple[int, int, int, Key | None, float]] = {}
 
     def __contains__(self, job_id: object) -> bool:
         """Tell whether a job may be joined."""
@@ -199,11 +199,11 @@ class Hosts:
         several = job.nodes != 1 and not state.config.packs_several_nodes
         if profile is None or several or job.nodes == 0 or not _opens(job):
             return
+        if any(gpu not in state.nodes[m.node].gpus for m in job.members for gpu in m.gpus):
+            return  # a GPU that its node calls unusable takes nobody else
         member = job.members[0]
         memory_mib = memory_of(state, job)
-        gpu_class = state.nodes[member.node].gpus.get(member.gpus[0])
-        if gpu_class is None:
-            return
+        gpu_class = state.nodes[member.node].gpus[member.gpus[0]]
         group = (job.nodes, class_of(profile, memory_mib), profile.memory_mib, memory_mib, gpu_class)
         entry = (-gpu_time_s(job, state), job.order, job.id)
         insort(self._groups.setdefault(job.gpus, {}).setdefault(group, []), entry)
@@ -227,13 +227,13 @@ class Hosts:
         if job.profile is None or kind is None:
             return None
         nodes_as_of = state.capacity.topology_epoch + state.profiler.changes
-        looked = (self._added.get(job.gpus, 0), nodes_as_of, score_max, job.queue_key)
+        time_s = gpu_time_s(job, state)  # the key of one that is pinned, or overdue, does not tell it
+        looked = (self._added.get(job.gpus, 0), nodes_as_of, score_max, job.queue_key, time_s)
         if self._in_vain.get(kind) == looked and not state.reservations:
             return None
         profile = Profile(*job.profile)
         avoid = avoided(state, job)
         best: tuple[int, float, int, str] | None = None
-        time_s = gpu_time_s(job, state)
         scores: dict[int, int] = {}  # by the memory of a GPU: the job's class on it
         for (nodes, score, used_mib, memory_mib, gpu_class), entries in self._groups.get(job.gpus, {}).items():
             mine = scores.get(memory_mib)

@@ -189,14 +189,14 @@ def _answer(state: PoolState, emit: Emit) -> None:
 def _mark_nodes(state: PoolState, emit: Emit) -> None:
     for name in state.dirty_nodes:
         node = state.nodes[name]
-        alive, draining, cordoned, unreachable = node.told
+        (alive, draining, cordoned, unreachable), reserved = node.told, node.reserved_told  # a mark tells all of it
         if node.cordon_wanted is not None:
             emit(NodeMarked(name, "cordoned", node.cordon_wanted))
         elif (draining or cordoned) and not node.draining and node.cordoned is None:
             emit(NodeMarked(name, "uncordoned"))
         if node.draining and not draining:
             emit(NodeMarked(name, "drained"))
-        if (node.reserved is not None) != node.reserved_told:
+        if (node.reserved is not None) != reserved:
             emit(NodeMarked(name, "unreserved" if node.reserved is None else "reserved", about(state, name)))
         if alive and not node.alive:
             emit(NodeMarked(name, "lost"))
