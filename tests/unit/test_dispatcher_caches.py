@@ -119,3 +119,14 @@ def test_a_node_that_is_cordoned_as_its_maintenance_begins_is_marked_as_both():
     begins = i.ReservationMade("r", ("n1",), 0, p.now - 1, p.now + 100, "op", "")
     done = p.step(begins, i.NodeCommanded("n1", "cordon", "op", "smoke"))
     assert [x.mark for x in of_kind(done, d.NodeMarked)] == ["cordoned", "reserved"]
+
+
+def test_a_round_stops_in_the_order_in_which_jobs_were_placed_whichever_started_first():
+    p = cluster(1, 2, policy="tiresias", preemption_min_run_s=0.0)
+    p.step(arrived("a", resumable=True), arrived("b", resumable=True))
+    p.step(i.Tick(), after=60.0)
+    p.start("b", after=1.0)
+    p.start("a", after=1.0)
+    p.step(arrived("large", gpus=2, priority=2), after=1.0)
+    p.step(i.Tick(), after=60.0)
+    assert [x.job for x in of_kind(p.told, d.Moved) if x.reason == "PREEMPTED"] == ["a", "b"]

@@ -109,7 +109,7 @@ def _hold(state: PoolState) -> _Chosen:
     stopped: list[Job] = []
     if len(kept) < len(holding):
         since_max = state.at - state.config.preemption_min_run_s
-        stopped = [
-            job for job in (state.jobs[j] for j in holding if j not in kept) if job.resumable and job.since <= since_max
-        ]
+        others_of = (state.jobs[j] for j in holding if j not in kept)
+        stopped = [job for job in others_of if job.resumable and job.since <= since_max]
+        stopped.sort(key=lambda job: job.place)  # `holding` has them as they started, which nobody recovers
     return _Chosen(chosen, stopped)
