@@ -34,7 +34,7 @@ def _waits_for(state: PoolState, job: Job) -> str:
     """Tell what a job waits for that does not fit now: for others to end, for a maintenance to end, or for nodes that are not there."""
     if not could_hold(state, job):
         return NEVER
-    return NO_ROOM if could_come(state, job) else RESERVED
+    return RESERVED if state.reservations and not could_come(state, job) else NO_ROOM
 
 
 def place_avoiding(state: PoolState, job: Job, reserved: frozenset[str]) -> list[Group] | None:
@@ -69,8 +69,10 @@ def could_hold(state: PoolState, job: Job) -> bool:
 
 def could_come(state: PoolState, job: Job) -> bool:
     """Tell whether the job would fit if nothing ran, on nodes that no reservation closes to it."""
+    if not could_hold(state, job):
+        return False
     closed = closed_to(state, job) if state.reservations else frozenset()
-    return could_hold(state, job) and not (closed and not could_hold_beside(state, job, closed))
+    return not closed or could_hold_beside(state, job, closed)
 
 
 def avoided(state: PoolState, job: Job) -> frozenset[str]:
