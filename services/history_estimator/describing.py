@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from schedmate.services.history_estimator.jobs import Value
+from schedmate.services.history_estimator.work import number_of
 
 MEANING: Final = ("task", "model_name", "model_family", "dataset")
 WORDS: Final = (
@@ -48,7 +49,7 @@ def described(workload: Mapping[str, Value]) -> str:
         _plain(value).replace("_", " ") for name in MEANING if (value := workload.get(name)) not in (None, "", ())
     ]
     words = [f"{name} {_plain(value)}" for name in WORDS if (value := workload.get(name)) not in (None, "", ())]
-    sizes = [f"{name} size{_size(value)}" for name in SIZES if _positive(value := workload.get(name))]
+    sizes = [f"{name} size{_size(value)}" for name in SIZES if (value := number_of(workload.get(name))) is not None]
     terms = " ".join([*words, *sizes])
     return f"{' '.join(meaning)}\n{terms}" if terms else ""
 
@@ -58,13 +59,8 @@ def _plain(value: Value) -> str:
     return " ".join(text.lower().split())[:200]
 
 
-def _positive(value: Value) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-
-
-def _size(value: Value) -> int:
+def _size(number: float) -> int:
     """Return the place of a size on a scale whose steps are a factor of 1.3."""
-    number = float(value) if isinstance(value, int | float) else 1.0
     place = 0
     while number > 1.0 and place < PLACES_MAX:
         number /= 1.3

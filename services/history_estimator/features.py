@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, log, log1p, log2, nan
+from math import log, log1p, log2, nan
 from typing import Final
 
 from schedmate.services.history_estimator.groups import (
@@ -21,7 +21,7 @@ from schedmate.services.history_estimator.groups import (
 )
 from schedmate.services.history_estimator.jobs import Ended, Job, plain_name
 from schedmate.services.history_estimator.spread import RECENT_MAX, Numbers, recent, spread
-from schedmate.services.history_estimator.work import kind_of
+from schedmate.services.history_estimator.work import kind_of, number_of
 
 CLASS_DURATIONS: Final = (
     "ewma", "last", "last_2", "median_5", "median_20", "median_200", "p10_200", "p90_200", "p25_20", "p75_20", "recent",
@@ -221,6 +221,5 @@ def _kind_key(job: Job) -> Key | None:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
-        return nan
-    return log1p(value)
+    number = number_of(value)
+    return log1p(number) if number is not None else nan

@@ -32,7 +32,7 @@ class Work:
 def work_of(workload: Mapping[str, Value], gpus: int) -> Work | None:
     """Return the work of a job on so many GPUs in all, None where its source does not state all that it takes."""
     family, name = _word(workload.get("model_family")), _word(workload.get("model_name"))
-    model = model_of(name, family, _number(workload.get("model_params")))
+    model = model_of(name, family, number_of(workload.get("model_params")))
     data = data_of(_word(workload.get("dataset")))
     batch = _samples_a_step(workload, gpus)
     if model is None or batch is None:
@@ -41,8 +41,10 @@ def work_of(workload: Mapping[str, Value], gpus: int) -> Work | None:
     if steps is None:
         return None
     synced = 2.0 * BYTES_A_PARAMETER * model.params * (gpus - 1) / gpus if gpus > 1 else 0.0
-    nodes = _number(workload.get("nodes")) or 1.0
+    nodes = number_of(workload.get("nodes")) or 1.0
     flops = TRAINING * forward_flops(model, data) * batch
+    if not (isfinite(steps) and isfinite(flops) and isfinite(synced)):
+        return None  # sizes that make no sense: a pace could not be fitted to them, and others' pace rests on it too
     return Work(steps, flops, synced, nodes > 1, kind_of(workload) or "")
 
 
@@ -60,11 +62,8 @@ def _kind(model: str, dataset: str | None) -> str | None:
 
 def steps_of(workload: Mapping[str, object]) -> float | None:
     """Return the number of steps that a workload states."""
-    for name in ("total_steps", "max_steps"):
-        value = workload.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-            return float(value)
-    return None
+    told = (number_of(workload.get(name)) for name in ("total_steps", "max_steps"))
+    return next((number for number in told if number is not None), None)
 
 
 def forward_flops(model: Model, data: Data | None) -> float:
@@ -82,22 +81,27 @@ def forward_flops(model: Model, data: Data | None) -> float:
 
 def _samples_a_step(workload: Mapping[str, Value], gpus: int) -> float | None:
     """Return the samples that one GPU works through in a step, accumulation included."""
-    whole = _number(workload.get("global_batch_size"))
+    whole = number_of(workload.get("global_batch_size"))
     if whole is not None:
         return whole / max(gpus, 1)
-    one = _number(workload.get("batch_size_per_device"))
-    return one * (_number(workload.get("grad_accum")) or 1.0) if one is not None else None
+    one = number_of(workload.get("batch_size_per_device"))
+    return one * (number_of(workload.get("grad_accum")) or 1.0) if one is not None else None
 
 
 def _steps(workload: Mapping[str, Value], data: Data | None, batch: float) -> float | None:
-    epochs = _number(workload.get("epochs"))
+    epochs = number_of(workload.get("epochs"))
     return epochs * max(data.samples / batch, 1.0) if epochs is not None and data is not None else None
 
 
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value <= 0:
+def number_of(value: object) -> float | None:
+    """Return a value that a source told as a positive finite number, None where it is none, or too large for a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if isfinite(number) and number > 0 else None
 
 
 def _word(value: object) -> str | None:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from schedmate.schemas.events import EstimateBasis
+from schedmate.services.history_estimator.describing import described
 from schedmate.services.history_estimator.estimator import Estimator, Rules
+from schedmate.services.history_estimator.features import Past
 from schedmate.services.history_estimator.jobs import Ended, Job
 from schedmate.services.history_estimator.novelty import KINDS_MIN, guard, outer_quantiles
 from schedmate.services.history_estimator.paces import Clusters, Paces, fitted
@@ -22,7 +24,7 @@ from schedmate.services.history_estimator.published import (
     plain,
 )
 from schedmate.services.history_estimator.similar import PAIRS_MIN, SimilarJobs
-from schedmate.services.history_estimator.work import kind_of, work_of
+from schedmate.services.history_estimator.work import kind_of, steps_of, work_of
 from tests.estimating import Exact
 
 SPEED, LAUNCH_S = 5e12, 0.01
@@ -307,3 +309,36 @@ def test_what_was_seen_is_learned_what_is_published_is_reckoned_and_the_rest_is_
     assert abs(log(strange.p50_s) - level) < 1.5
     assert strange.p90_s / strange.p10_s > 3 * seen.p90_s / seen.p10_s
     assert strange.similar == ()
+
+
+@pytest.mark.parametrize("size", [1e300, 10**400], ids=["float", "integer"])
+@pytest.mark.parametrize(
+    "field", ["batch_size_per_device", "global_batch_size", "total_steps", "epochs", "model_params"]
+)
+def test_a_source_whose_sizes_make_no_sense_takes_no_other_tenants_estimate_away(field: str, size: float):
+    estimator, at = Estimator(Rules(learn=False)), 0.0
+    for tenant in "abc":
+        for n in range(12):
+            told = workload("resnet50" if n % 2 else "vgg16", "ImageNet", batch=8 + n)
+            ran_s = true_s(told)
+            if tenant == "c" and n % 2:
+                told |= {field: size} | (
+                    {"model_name": "own", "model_family": "gpt"} if field == "model_params" else {}
+                )
+            one = job(n, told, tenant, user="ann", name="own")
+            estimator.submitted(one)
+            estimator.estimate(one, at)
+            estimator.finished(Ended(one, ran_s, at + ran_s))
+            at += ran_s
+    for tenant in ("a", "b", "c"):
+        assert estimator.estimate(job(99, workload("swin_t", "ImageNet"), tenant), at).p50_s is not None
+    estimator.estimate(job(99, workload("swin_t", "ImageNet"), "new"), at)
+
+
+def test_a_size_that_no_float_holds_is_not_said_and_moves_no_feature():
+    told = {"framework": "torch", "task": "vision", "total_steps": 10**400, "model_params": 10**400}
+    assert steps_of(told) is None
+    assert work_of(told | {"model_name": "resnet50"}, 1) is None
+    without = {name: told[name] for name in ("framework", "task")}
+    assert described(told) == described(without)
+    assert repr(Past().row(job(1, told), 0.0)) == repr(Past().row(job(1, without), 0.0))
