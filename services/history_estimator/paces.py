@@ -133,6 +133,7 @@ class Clusters:
         if key not in self._own and len(self._own) >= CLUSTERS_MAX:
             self._own.popitem(last=False)
         self._own.setdefault(key, Paces()).learn(work, log_s)
+        self._own.move_to_end(key)  # who has been silent longest is forgotten, not who has been here longest
 
     def of_kind(self, job: Job) -> list[float] | None:
         """Return what the tenant's last jobs of the job's kind make of its published work, logarithms of run times; None where they tell nothing.

@@ -13,7 +13,7 @@ from schedmate.services.history_estimator.estimator import Estimator, Rules
 from schedmate.services.history_estimator.features import Past
 from schedmate.services.history_estimator.jobs import Ended, Job
 from schedmate.services.history_estimator.novelty import KINDS_MIN, guard, outer_quantiles
-from schedmate.services.history_estimator.paces import Clusters, Paces, fitted
+from schedmate.services.history_estimator.paces import CLUSTERS_MAX, Clusters, Paces, fitted
 from schedmate.services.history_estimator.published import (
     DATA,
     FAMILIES,
@@ -342,3 +342,13 @@ def test_a_size_that_no_float_holds_is_not_said_and_moves_no_feature():
     without = {name: told[name] for name in ("framework", "task")}
     assert described(told) == described(without)
     assert repr(Past().row(job(1, told), 0.0)) == repr(Past().row(job(1, without), 0.0))
+
+
+def test_the_pace_of_a_tenant_that_goes_on_outlasts_that_of_those_that_do_not():
+    clusters = Clusters()
+    for n in range(CLUSTERS_MAX + 1):
+        told = workload("resnet50" if n % 200 else "vgg16", "ImageNet", batch=8 + n % 20)
+        clusters.learn(job(n, told, f"new-{n}"), log(true_s(told)))
+        if n % 100 == 0:
+            clusters.learn(job(n, told, "old"), log(true_s(told)))
+    assert clusters.told(job(9999, workload("swin_t", "ImageNet"), "old"), across_tenants=False) is not None
