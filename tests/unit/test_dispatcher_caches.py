@@ -130,3 +130,41 @@ def test_a_round_stops_in_the_order_in_which_jobs_were_placed_whichever_started_
     p.step(arrived("large", gpus=2, priority=2), after=1.0)
     p.step(i.Tick(), after=60.0)
     assert [x.job for x in of_kind(p.told, d.Moved) if x.reason == "PREEMPTED"] == ["a", "b"]
+
+
+def test_whoever_has_had_its_share_gives_way_without_anything_else_happening():
+    p = cluster(1, 8, policy="srtf", preemption_min_run_s=0.0)
+    p.running("a", gpus=8, resumable=True)
+    p.step(arrived("b", gpus=8, resumable=True))
+    assert p.state_of("b") == "QUEUED"
+    p.step(i.Tick(), after=5000.0)
+    assert p.state_of("a") == "STOPPING"
+
+
+def test_whoever_outlasts_what_was_said_of_it_gives_way_without_anything_else_happening():
+    p = cluster(1, 8, policy="srtf", preemption_min_run_s=0.0)
+    p.step(arrived("a", gpus=8, resumable=True), ordered("a", 100.0))
+    p.start("a")
+    p.step(arrived("b", gpus=8, resumable=True), ordered("b", 150.0))
+    for _ in range(20):
+        p.step(i.Tick(), after=20.0)
+    assert p.state_of("a") == "STOPPING"
+
+
+def test_nobody_is_taken_to_have_outlasted_what_was_said_of_it_before_it_has():
+    p = cluster(1, 8, policy="srtf", preemption_min_run_s=0.0)
+    p.step(arrived("a", gpus=8, resumable=True), ordered("a", 100.0))
+    p.start("a")
+    p.step(i.Tick(), after=99.5)
+    p.step(arrived("b", gpus=8, resumable=True), ordered("b", 10.0), after=0.1)
+    assert (p.state_of("a"), p.state_of("b")) == ("RUNNING", "QUEUED")
+
+
+def test_who_may_be_backfilled_is_found_as_the_expected_ends_move():
+    p = cluster(1, 8, policy="easy")
+    p.step(arrived("a", gpus=6), ordered("a", 100.0))
+    p.start("a")
+    p.step(arrived("b", gpus=8), arrived("c", gpus=2), ordered("c", 120.0))
+    assert p.state_of("c") == "QUEUED"
+    p.step(i.Tick(), after=202.0)
+    assert p.state_of("c") == "ASSIGNED"

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from schedmate.services.dispatcher.core.state import Job, PoolState
 
 NO_ADVICE_S: Final = 3600.0
-_OUTLASTED_BY_S: Final = 1.0  # a total that is hit to the second is not exceeded
+_OUTLASTED_BY_S: Final = 1e-3  # a total that is just hit is not exceeded, however times were rounded
 
 
 def usable(estimate_s: float | None, *, raw: bool) -> float | None:

@@ -67,6 +67,8 @@ def _settled(state: PoolState) -> bool:
     """Has nothing happened since the last pass that could place anybody?"""
     if state.config.preemption or state.config.tenant_quota or state.pass_epoch != state.capacity.epoch:
         return False
+    if state.policy.preempts or state.policy.backfills:
+        return False  # who gives way, and when who runs is expected to end, changes as time goes by and as more is known of them
     if state.reservations:
         return False  # nodes close to jobs as time goes by, and who has no other is let on those that it failed on
     queue = state.queue
