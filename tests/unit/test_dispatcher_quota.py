@@ -220,3 +220,39 @@ def test_a_stop_further_down_the_queue_that_lets_an_earlier_job_have_its_room_is
     check(p.state)
     leave(p)
     assert (p.state_of("first"), p.state_of("later")) == ("ASSIGNED", "QUEUED")
+
+
+@pytest.mark.parametrize("policy", ["srtf", "fifo"])
+def test_a_borrower_does_not_stop_those_of_its_own_tenant_that_would_come_back_before_it(policy: str) -> None:
+    """It would take turns with them for ever: once they have left they are within the quota, and it is not."""
+    p = cluster(gpus=8, policy=policy, preemption=True, preemption_min_run_s=0.0, advice="raw", tenant_quota={"a": 4})
+    for job, gpus in (("own", 3), ("borrowed", 3)):
+        p.step(
+            arrived(job, tenant="a", gpus=gpus, priority=0, resumable=True),
+            i.EstimateArrived(job, 1, None, 3000.0, None, "learned"),
+        )
+        p.start(job)
+    p.step(
+        arrived("first", tenant="a", gpus=6, priority=2, resumable=True),
+        i.EstimateArrived("first", 1, None, 10.0, None, "learned"),
+        after=60,
+    )
+    for _ in range(3):
+        p.step(i.Tick(), after=60)
+    assert [p.state_of(job) for job in ("own", "borrowed", "first")] == ["RUNNING", "RUNNING", "QUEUED"]
+
+
+@pytest.mark.parametrize("policy", ["srtf", "fifo"])
+def test_whoever_would_be_within_the_quota_too_stops_those_of_its_own_tenant(policy: str) -> None:
+    p = cluster(gpus=4, policy=policy, preemption=True, preemption_min_run_s=0.0, advice="raw", tenant_quota={"a": 4})
+    p.step(
+        arrived("own", tenant="a", gpus=3, priority=0, resumable=True),
+        i.EstimateArrived("own", 1, None, 3000.0, None, "learned"),
+    )
+    p.start("own")
+    p.step(
+        arrived("first", tenant="a", gpus=4, priority=2, resumable=True),
+        i.EstimateArrived("first", 1, None, 10.0, None, "learned"),
+        after=60,
+    )
+    assert p.state_of("own") == "STOPPING"

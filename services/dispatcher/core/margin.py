@@ -15,7 +15,7 @@ from schedmate.schemas.reasons import Reason
 from schedmate.services.dispatcher.core.fitting import avoided, over_limit
 from schedmate.services.dispatcher.core.job import PINNED_FIRST
 from schedmate.services.dispatcher.core.lifecycle import Emit, preempt
-from schedmate.services.dispatcher.core.quota import given_way_by, spared
+from schedmate.services.dispatcher.core.quota import come_back_first, given_way_by, spared
 from schedmate.services.dispatcher.core.ranking import nothing_gives_way, rank_outlasted
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.state import Job, PoolState
@@ -136,4 +136,4 @@ def _victims(state: PoolState, job: Job, room: _Room) -> list[Job]:
             if not room.enough():
                 room.give(victim)
                 needed.append(victim)
-    return needed
+    return [] if come_back_first(state, job, needed) else needed

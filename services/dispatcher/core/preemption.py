@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from schedmate.schemas.states import JobState
 from schedmate.services.dispatcher.core.lifecycle import Emit, preempt
-from schedmate.services.dispatcher.core.quota import given_way_by, spared
+from schedmate.services.dispatcher.core.quota import come_back_first, given_way_by, spared
 from schedmate.services.dispatcher.core.state import Job, PoolState
 from schedmate.services.dispatcher.core.victims import least
 
@@ -31,7 +31,7 @@ def make_way(state: PoolState, job: Job, emit: Emit) -> bool:
         )
 
     victims = least(state, job, may_go)
-    if victims is None:
+    if victims is None or come_back_first(state, job, victims):
         return False
     for victim in victims:
         preempt(state, victim, emit, f"gives way to job {job.id} of a higher priority class")

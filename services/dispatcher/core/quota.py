@@ -13,7 +13,9 @@ A pool has quotas when its setting `tenant_quota` names any; whoever is not name
 - A larger job than what is left of its tenant's quota borrows, and reclaims nothing.
 
 Why nobody takes turns: a reclaimed job is not entitled afterwards (its tenant's own jobs run on and left it no room), so it takes
-nothing back; and whoever reclaimed runs within its tenant's quota, so nobody reclaims from it. One set of victims admits one job.
+nothing back; and whoever reclaimed runs within its tenant's quota, so nobody reclaims from it. One set of victims admits one job. For
+the policy's order, or a class, nobody stops a job of its own tenant that would be entitled as soon as it has left, where it would borrow
+itself: that one would go before it and be stopped again, for ever.
 """
 
 from __future__ import annotations
@@ -99,6 +101,16 @@ def given_way_by(state: PoolState) -> frozenset[str] | None:
 def spared(job: Job, victim: Job, borrowers: frozenset[str] | None) -> bool:
     """Tell whether the victim is within its tenant's quota, which no other tenant's job takes from it."""
     return borrowers is not None and victim.tenant != job.tenant and victim.id not in borrowers
+
+
+def come_back_first(state: PoolState, job: Job, victims: list[Job]) -> bool:
+    """Tell whether one of the victims would go before the job as soon as they have left: entitled, where the job would borrow."""
+    if not state.config.tenant_quota:
+        return False
+    leaving = [one for name in holders_of_gpus(state) if (one := state.jobs[name]).state is JobState.STOPPING]
+    own = [one for one in (*victims, *leaving) if one.tenant == job.tenant]
+    left = state.config.nominal(job.tenant) - state.tenant_gpus.get(job.tenant, 0) + sum(one.gpus_total for one in own)
+    return job.gpus_total > left and any(v.tenant == job.tenant and v.gpus_total <= left for v in victims)
 
 
 def reclaimable(job: Job, victim: Job, borrowers: set[str]) -> bool:
