@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from schedmate.services.dispatcher.core.backfill import backfill
 from schedmate.services.dispatcher.core.capacity import Group
 from schedmate.services.dispatcher.core.decisions import Placed, Seat
-from schedmate.services.dispatcher.core.fitting import AT_LIMIT, NO_ROOM, RESERVED, at_limit, avoided, fit
+from schedmate.services.dispatcher.core.fitting import AT_LIMIT, NO_ROOM, at_limit, avoided, fit
 from schedmate.services.dispatcher.core.job import PINNED_FIRST
 from schedmate.services.dispatcher.core.lifecycle import Emit
 from schedmate.services.dispatcher.core.margin import make_room
@@ -16,13 +15,10 @@ from schedmate.services.dispatcher.core.preemption import make_way
 from schedmate.services.dispatcher.core.profiling import is_profiled
 from schedmate.services.dispatcher.core.queue import Kind
 from schedmate.services.dispatcher.core.quota import heads, next_of, put_following, reclaim
-from schedmate.services.dispatcher.core.reservations import closed_to
 from schedmate.services.dispatcher.core.rounds import decide_round
 from schedmate.services.dispatcher.core.shares import WHOLE_MILLI
 from schedmate.services.dispatcher.core.sharing import APATHETIC, DEFAULT, EAGER, host_for, mode
 from schedmate.services.dispatcher.core.state import Job, Node, PoolState
-
-NOWHERE: Final[frozenset[str]] = frozenset()
 
 
 def schedule(state: PoolState, emit: Emit, full: Callable[[], bool]) -> None:
@@ -65,12 +61,11 @@ def _pass_again(state: PoolState, emit: Emit, full: Callable[[], bool]) -> bool:
 
 def _settled(state: PoolState) -> bool:
     """Has nothing happened since the last pass that could place anybody?"""
-    if state.config.preemption or state.config.tenant_quota or state.pass_epoch != state.capacity.epoch:
+    config, policy = state.config, state.policy
+    if config.preemption or config.tenant_quota or policy.preempts or policy.backfills or state.reservations:
+        return False  # who gives way, when who runs is expected to end and which nodes are open change as time goes by
+    if state.pass_epoch != state.capacity.epoch:
         return False
-    if state.policy.preempts or state.policy.backfills:
-        return False  # who gives way, and when who runs is expected to end, changes as time goes by and as more is known of them
-    if state.reservations:
-        return False  # nodes close to jobs as time goes by, and who has no other is let on those that it failed on
     queue = state.queue
     if queue.changed and state.held_by is not None and state.held_by == queue.first():
         queue.changed = False  # whoever came stands behind a job that still does not fit
@@ -147,19 +142,17 @@ def _verdict(state: PoolState, job: Job, kind: Kind) -> tuple[str, list[Group] |
     """Return the verdict on a kind, remembered while nothing was freed.
 
     The limit is looked at each time: it may be reached without anything being freed, and whoever recovered the pool remembers
-    nothing. What is remembered must be what would be found anew.
+    nothing. What is remembered must be what would be found anew: with reservations to come nothing is, for nodes close to jobs as
+    time goes by, and the room that a job waits to use may be taken by the next one.
     """
     if state.limits_tenants and at_limit(state, job):
         return AT_LIMIT, None
-    closed = closed_to(state, job) if state.reservations else NOWHERE
     known = state.blocked.get(kind)
-    if known is not None and known[0] == state.capacity.epoch and known[2] == closed:
+    if known is not None and known[0] == state.capacity.epoch:
         return known[1], None
     verdict, groups = fit(state, job)
-    if (
-        groups is None and verdict != RESERVED
-    ):  # that room is there is not remembered: the next one to be placed may take it
-        state.blocked[kind] = (state.capacity.epoch, verdict, closed)
+    if groups is None and not state.reservations:
+        state.blocked[kind] = (state.capacity.epoch, verdict)
     return verdict, groups
 
 
