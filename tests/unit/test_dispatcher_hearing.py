@@ -177,3 +177,13 @@ def test_a_run_that_began_before_it_was_placed_by_its_node_s_clock_outlasts_its_
         p.step(i.MemberStarted(job, 1, 0, "n0", node.session, began))
         p.step(i.MemberExited(job, 1, 0, "n0", node.session, "exited", 0, None, began, began + 1.0))
     assert p.state.trust["learned"].decided == 1  # each step held the recovered pool to the same
+
+
+def test_whose_word_counts_is_asked_again_when_a_pool_begins_to_act_on_advice():
+    p = pool(advice="shadow")
+    weight(p, "history", 1.0)
+    p.step(arrived("j"), told("j", 1, 500.0, "history"))
+    p.step(told("j", 2, 900.0, "new"))
+    assert acted_on(p) == (900.0, "new")  # neither counts: the newer one
+    p.step(i.ConfigChanged({**p.state.config.to_json(), "advice": "weighed"}))
+    assert acted_on(p) == (500.0, "history")

@@ -291,3 +291,31 @@ def test_a_reservation_that_makes_no_sense_is_refused(given: dict[str, object], 
     assert told in done.refused[0]
     assert p.state.reservations == {}
     assert "no reservation" in p.step(i.ReservationWithdrawn("r", "op", "")).refused[0]
+
+
+@pytest.mark.parametrize("over", ["withdrawn", "ended"])
+def test_a_repeated_message_does_not_bring_back_a_reservation_that_is_over(over: str) -> None:
+    """The bus delivers at least once: what ends it may come before the repeat of what made it."""
+    p = cluster(gpus=4)
+    reserve(p, "n1", start=10.0, end=2 * HOUR)
+    if over == "withdrawn":
+        p.step(i.ReservationWithdrawn("r", "op", ""))
+    else:
+        p.step(i.Tick(), after=2 * HOUR + 1)
+    later = p.now - START
+    done = reserve(p, "n1", start=later + 10.0, end=later + HOUR)
+    assert (p.state.reservations, done.refused) == ({}, {})
+    again = p.step(i.ReservationWithdrawn("r", "op", ""))
+    assert again.refused == {}
+    p.step(arrived("j", gpus=4))
+    assert p.state_of("j") == "ASSIGNED"
+
+
+def test_what_stops_for_a_maintenance_is_asked_again_when_the_setting_changes() -> None:
+    p = cluster(gpus=4, reservation_stops="none")
+    p.step(arrived("j", gpus=4, resumable=True))
+    p.start("j")
+    reserve(p, "n1", start=0.0)
+    assert p.state_of("j") == "RUNNING"
+    p.step(i.ConfigChanged({**p.state.config.to_json(), "reservation_stops": "all"}))
+    assert p.state_of("j") == "STOPPING"

@@ -352,16 +352,25 @@ def _config(state: PoolState, value: ConfigChanged) -> None:
     state.round_at = None
     _forget_early(state, config.early_max)
     _forget_cancels(state, config.early_max)
+    for job in state.jobs.values():
+        settle(state, job)
     for job in waiting:
         state.enqueue(job)
     rank_anew(state)
     for job in state.jobs.values():
         set_timer(state, job)
+        if job.members:
+            state.touch(job)  # what stops it may have changed
     if config.lease_expires:
-        for node in state.nodes.values():
-            if node.unreachable:  # its lease ran out while leases did not expire
-                bury(state, node, "node_lost")
+        _bury_silent(state)
     state.capacity.epoch += 1
+
+
+def _bury_silent(state: PoolState) -> None:
+    """Nodes whose lease ran out while leases did not expire are lost now."""
+    for node in state.nodes.values():
+        if node.unreachable:
+            bury(state, node, "node_lost")
 
 
 def _tick(state: PoolState, value: Tick) -> None:

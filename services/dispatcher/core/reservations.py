@@ -52,8 +52,8 @@ class Reservation:
 
 
 def made(state: PoolState, value: ReservationMade) -> str | None:
-    """Take a reservation into the pool; return why it makes no sense, None where it does. Told again it changes nothing."""
-    if value.reservation in state.reservations:
+    """Take a reservation into the pool; return why it makes no sense, None where it does. Told again it changes nothing, also when it is over."""
+    if value.reservation in state.reservations or value.reservation in state.past_reservations:
         state.repeats += 1
         return None
     if not value.start < value.end or value.end <= state.at:
@@ -83,10 +83,23 @@ def _least_used(state: PoolState, count: int) -> tuple[str, ...]:
 
 def withdrawn(state: PoolState, value: ReservationWithdrawn) -> str | None:
     """Take a reservation back; return why that makes no sense, None where it does."""
-    if state.reservations.pop(value.reservation, None) is None:
+    if value.reservation in state.past_reservations:
+        state.repeats += 1
+        return None
+    if value.reservation not in state.reservations:
         return f"the pool has no reservation {value.reservation}"
+    _over(state, value.reservation)
     _look_anew(state)
     return None
+
+
+def _over(state: PoolState, name: str) -> None:
+    """A reservation is over; its name is remembered, so that a repeat of what made it makes no other one."""
+    del state.reservations[name]
+    past = state.past_reservations
+    past[name] = None
+    if len(past) > RESERVATIONS_MAX:
+        del past[next(iter(past))]
 
 
 def _look_anew(state: PoolState) -> None:
@@ -106,7 +119,7 @@ def turn(state: PoolState) -> None:
     """Let begin and end what does by now: nodes stop taking jobs, those that run there are looked at, nodes take jobs again."""
     ended = [one.id for one in state.reservations.values() if one.end <= state.at]
     for name in ended:
-        del state.reservations[name]
+        _over(state, name)
         state.capacity.epoch += 1  # whoever it kept waiting may fit, though it ended before anybody saw it begin
     if ended and not state.reservations:
         _requeue(state)  # how long a job may run tells it apart from others no more

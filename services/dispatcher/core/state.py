@@ -63,8 +63,7 @@ class PoolState:
     def __init__(self, pool: str, config: PoolConfig, policy: Policy) -> None:
         self.pool = pool
         self.configure(config, policy)
-        self.seq = -1
-        self.at = 0.0
+        self.seq, self.at = -1, 0.0
         self.keeps_decisions = True  # does somebody keep what is decided (see `Step`)?
         self.jobs: dict[str, Job] = {}
         self.nodes: dict[str, Node] = {}
@@ -78,6 +77,7 @@ class PoolState:
         self.round_at: float | None = None  # when a policy of rounds decides next
         self.trust: dict[str, Trust] = {}  # how far each source of advice is believed
         self.reservations: dict[str, Reservation] = {}  # of nodes for maintenance
+        self.past_reservations: dict[str, None] = {}  # the newest that are over
         self.attained = Attained()  # how much GPU time the finished jobs took, where the policy asks
         self.trust_moved: dict[str, float] = {}  # the weights that changed in the current entry
         self.trust_due: list[tuple[float, int, str, str]] = []  # when a running job is known to outlast its partner
@@ -104,7 +104,7 @@ class PoolState:
         self.profiler = Profiler()
         self.topology = Topology()
         self.queue = WaitingQueue()
-        self.blocked: dict[Kind, tuple[int, str, frozenset[str]]] = {}
+        self.blocked: dict[Kind, tuple[int, str]] = {}
         self.pass_epoch = -1
         self.timers: list[tuple[float, str]] = []
         self.suspecting: dict[str, None] = {}  # jobs that may have suspects: few, where `jobs` may be many
@@ -263,6 +263,7 @@ class PoolState:
             "cancels": dict(self.cancels),
             "round_at": self.round_at,
             "reservations": [one.to_json() for one in self.reservations.values()],
+            **({"past_reservations": list(self.past_reservations)} if self.past_reservations else {}),
             **({"attained": self.attained.to_json()} if self.attained.finished else {}),
             "trust": {basis: known.to_json() for basis, known in self.trust.items()},
             "demand": [[*request, jobs] for request, jobs in self.demand.items()],
@@ -281,6 +282,7 @@ class PoolState:
         state.early_count = sum(len(v) for v in state.early.values())
         state.round_at = value.get("round_at")
         state.reservations = {one[0]: Reservation.from_json(one) for one in value.get("reservations", [])}
+        state.past_reservations = dict.fromkeys(value.get("past_reservations", []))
         if "attained" in value:
             state.attained = Attained.from_json(value["attained"])
         state.trust = {basis: Trust.from_json(known) for basis, known in value.get("trust", {}).items()}
