@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, isfinite, log
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from schedmate.services.history_estimator.estimate import UNKNOWN, Estimate, qua
 from schedmate.services.history_estimator.features import Past, Row
 from schedmate.services.history_estimator.hazard import Hazard
 from schedmate.services.history_estimator.jobs import Ended, Job
+from schedmate.services.history_estimator.kept import Kept, Key
 from schedmate.services.history_estimator.paces import Clusters
 from schedmate.services.history_estimator.rivals import Rivals, Said
 from schedmate.services.history_estimator.sampling import COMMON, Samples
@@ -40,8 +41,6 @@ KEYS_MAX: Final = 200_000
 VOICES_MIN: Final = 3
 PUBLISHED, ALIKE, LEARNED = "published", "alike", "learned"
 """The ways to know a job where no kin has done its stated steps, in the order in which they speak where none was nearer."""
-T = TypeVar("T")
-Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +87,16 @@ class Estimator:
         self._rules = rules or Rules()
         self._past = Past()
         self._open: OrderedDict[str, _Open] = OrderedDict()
-        self._repeats: OrderedDict[tuple[str, ...], deque[tuple[str, float, str | None]]] = OrderedDict()
+        self._repeats: Kept[deque[tuple[str, float, str | None]]] = Kept(lambda: deque(maxlen=REPEATS_MAX), KEYS_MAX)
         self._similar = SimilarJobs(new_index) if new_index is not None else None
         self._clusters = Clusters()
         self._stated = Stated(self._clusters)
         self._traits = Traits()
-        self._hazards: OrderedDict[tuple[str, ...], Hazard] = OrderedDict()
+        self._hazards = Kept(Hazard, KEYS_MAX)
         self._pool_tenants: dict[str, OrderedDict[str, deque[float]]] = {}
         self._trackers: dict[tuple[str, str, str], Tracker] = {}
-        self._choices: OrderedDict[Key, Choice] = OrderedDict()
-        self._rivals: OrderedDict[Key, Rivals] = OrderedDict()
+        self._choices = Kept(Choice, KEYS_MAX)
+        self._rivals = Kept(Rivals, KEYS_MAX)
         self._samples = Samples(self._rules.learned_jobs_min)
         self._learns = self._rules.learn and learned.available()
 
@@ -137,7 +136,7 @@ class Estimator:
         if run_s is None:
             return
         for key in _risk_keys(ended.job):
-            _kept(self._hazards, key, Hazard).learn(run_s, early=ended.outcome != "succeeded")
+            self._hazards.at(ended.job.tenant, key).learn(run_s, early=ended.outcome != "succeeded")
         if whole:
             self._learn(known, ended, log(max(run_s, 1.0)))
 
@@ -146,11 +145,11 @@ class Estimator:
         if known.given is not None:
             self._trackers.setdefault(known.given.key, Tracker()).learn(known.given.raw, known.given.given, log_s)
             if known.given.points:
-                _kept(self._choices, _class_of_kind(job), Choice).learn(known.given.points, log_s)
+                self._choices.at(job.tenant, _class_of_kind(job)).learn(known.given.points, log_s)
             if known.given.rivals:
-                _kept(self._rivals, _sort(job), Rivals).learn(known.given.rivals, log_s)
+                self._rivals.at(job.tenant, _sort(job)).learn(known.given.rivals, log_s)
         if (key := job.exact_key) is not None:
-            _kept(self._repeats, key, lambda: deque(maxlen=REPEATS_MAX)).append((job.id, log_s, job.content_hash))
+            self._repeats.at(job.tenant, key).append((job.id, log_s, job.content_hash))
         if self._similar is not None:
             self._similar.learn(job, log_s)
         self._stated.learn(job, log_s, ended.steps)
@@ -220,7 +219,7 @@ class Estimator:
             told[LEARNED] = learned
         if not told:
             return learned or self._of_user(job) or self._of_pool(job)
-        rivals = self._rivals.get(_sort(job)) or Rivals()
+        rivals = self._rivals.get(job.tenant, _sort(job)) or Rivals()
         taken = told[rivals.nearest(told)]
         if len(told) == 1:
             return taken
@@ -233,7 +232,7 @@ class Estimator:
 
     def _exact(self, job: Job) -> Told | None:
         """The job ran before; where its source is known to have changed, its earlier forms are its likeness."""
-        repeats = self._repeats.get(job.exact_key) if job.exact_key is not None else None
+        repeats = self._repeats.get(job.tenant, job.exact_key) if job.exact_key is not None else None
         if not repeats:
             return None
         same = [r for r in repeats if job.content_hash is None or r[2] in {None, job.content_hash}]
@@ -273,7 +272,7 @@ class Estimator:
                 if first is not None:
                     out[place] = Told(EstimateBasis.LEARNED, *first, elsewhere=elsewhere, judged="first time")
                     continue
-                middle = _kept(self._choices, _class_of_kind(jobs[place]), Choice).pick(points)
+                middle = self._choices.at(jobs[place].tenant, _class_of_kind(jobs[place])).pick(points)
                 peers = self._past.of_class(jobs[place]) if name != COMMON else None
                 newest = tuple(peers.newest(SIMILAR_SHOWN)) if peers is not None else ()
                 out[place] = Told(EstimateBasis.LEARNED, low, middle, high, newest, elsewhere, tuple(points))
@@ -321,7 +320,7 @@ class Estimator:
         return Told(told.basis, told.low, told.middle, told.high, (), jobs - own)
 
     def _calibrated(self, job: Job, told: Told | None) -> Estimate:
-        risk_of = next((h for k in _risk_keys(job) if (h := self._hazards.get(k)) is not None and h.risk(1.0) is not None), None)  # fmt: skip
+        risk_of = next((h for k in _risk_keys(job) if (h := self._hazards.get(job.tenant, k)) is not None and h.risk(1.0) is not None), None)  # fmt: skip
         if told is None:
             risk = risk_of.risk(3600.0) if risk_of is not None else None
             return UNKNOWN if risk is None else Estimate(EstimateBasis.UNKNOWN, early_end_risk=round(risk, 4))
@@ -337,16 +336,6 @@ class Estimator:
             told.basis, p10_s, p50_s, p90_s, round(risk, 4) if risk is not None else None,
             similar=told.similar[:SIMILAR_SHOWN], similar_elsewhere=told.elsewhere, **self._traits.of(told.basis, told.similar[:SIMILAR_SHOWN]),
         )  # fmt: skip
-
-
-def _kept(kept: OrderedDict[Key, T], key: Key, make: Callable[[], T]) -> T:
-    """Return what is kept under a key, made where there is none; the oldest goes when there are too many."""
-    found = kept.get(key)
-    if found is None:
-        if len(kept) >= KEYS_MAX:
-            kept.popitem(last=False)
-        found = kept[key] = make()
-    return found
 
 
 def _decided(job: Job, known: Told | None) -> bool:

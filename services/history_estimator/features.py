@@ -20,6 +20,7 @@ from schedmate.services.history_estimator.groups import (
     Group,
 )
 from schedmate.services.history_estimator.jobs import Ended, Job, plain_name
+from schedmate.services.history_estimator.kept import Kept, Key
 from schedmate.services.history_estimator.spread import RECENT_MAX, Numbers, recent, spread
 from schedmate.services.history_estimator.work import kind_of, number_of
 
@@ -66,8 +67,6 @@ _POOL_SHAPE_AT: Final = [_SHAPE_AT[n] for n in POOL_SHAPE]
 _KIN_DURATIONS_AT: Final = [_DURATION_AT[n] for n in KIN_DURATIONS]
 _RELATIVE_AT: Final = [_DURATION_AT[n] for n in RELATIVE[:5]]
 
-Key = tuple[str, ...]
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -82,8 +81,8 @@ class Past:
     """The groups of a history, told of what happens in the order of time."""
 
     def __init__(self) -> None:
-        self._groups: dict[Key, Group] = {}
-        self._open: dict[str, tuple[Key, ...]] = {}  # the groups of jobs that have not ended
+        self._groups = Kept(Group, GROUPS_MAX)
+        self._open: dict[str, tuple[Group, ...]] = {}  # of jobs that have not ended
         self._codes: dict[tuple[str, str], int] = {}
         self._counts: dict[str, int] = {}
 
@@ -93,19 +92,18 @@ class Past:
             return
         told = (*_kin_keys(job), _kind_key(job))
         keys = (_class_key(job), _pool_key(job), *_size_keys(job), *(k for k in told if k is not None))
-        self._open[job.id] = keys
-        for key in keys:
-            self._group(key).submit(job.id, job.submitted_at)
+        groups = self._open[job.id] = tuple(self._groups.at(job.tenant, key) for key in keys)
+        for group in groups:
+            group.submit(job.id, job.submitted_at)
 
     def start(self, job: str, at: float) -> None:
         """A job runs from then on."""
-        for key in self._open.get(job, ()):
-            self._group(key).start(job, at)
+        for group in self._open.get(job, ()):
+            group.start(job, at)
 
     def end(self, ended: Ended) -> None:
         """A job has ended; with the run time of a whole run it is history from now on."""
-        for key in self._open.pop(ended.job.id, ()):
-            group = self._group(key)
+        for group in self._open.pop(ended.job.id, ()):
             if ended.run_s is None:
                 group.stop(ended.job.id)
             else:
@@ -113,16 +111,16 @@ class Past:
 
     def of_class(self, job: Job) -> Group | None:
         """Return the jobs of the same tenant, pool and GPU count, None before the first."""
-        return self._groups.get(_class_key(job))
+        return self._groups.get(job.tenant, _class_key(job))
 
     def of_pool(self, job: Job) -> Group | None:
         """Return the jobs of the same tenant and pool, None before the first."""
-        return self._groups.get(_pool_key(job))
+        return self._groups.get(job.tenant, _pool_key(job))
 
     def of_user(self, job: Job) -> list[Group]:
         """Return the jobs of the same user of the same tenant: those of the same size, then all."""
         keys = (*_size_keys(job), _kin_keys(job)[0])
-        return [group for key in keys if key is not None and (group := self._groups.get(key)) is not None]
+        return [group for key in keys if key is not None and (group := self._groups.get(job.tenant, key)) is not None]
 
     def recent(self, job: Job, at: float) -> Numbers | None:
         """Return the spread of the runs of the job's class that were submitted last, None before the first has ended.
@@ -131,7 +129,7 @@ class Past:
         nothing of it. What outlasts them is spread as their last runs, or while those are few, as those of the pool.
         """
         kind = _kind_key(job)
-        peers, pool = self._groups.get(kind or _class_key(job)), self._groups.get(_pool_key(job))
+        peers, pool = self._groups.get(job.tenant, kind or _class_key(job)), self.of_pool(job)
         if peers is None or pool is None or len(peers.ordered) < (1 if kind is None else OF_KIND_MIN):
             return None
         logs, ended = peers.runs(at, RECENT_MAX)
@@ -140,7 +138,7 @@ class Past:
 
     def row(self, job: Job, at: float) -> Row:
         """Return the job's features at an instant; the job itself is not yet submitted, or does not count."""
-        peers, pool = self._groups.get(_class_key(job), _NONE), self._groups.get(_pool_key(job), _NONE)
+        peers, pool = self.of_class(job) or _NONE, self.of_pool(job) or _NONE
         durations, shape = peers.durations(at), peers.shape(at)
         pool_durations, pool_shape = pool.durations(at), pool.shape(at)
         series, series_shape = peers.series(at)
@@ -156,20 +154,12 @@ class Past:
             *(pool_durations[n] for n in _POOL_DURATIONS_AT), *(pool_shape[n] for n in _POOL_SHAPE_AT),
         ]  # fmt: skip
         for key in _kin_keys(job):
-            kin = self._groups.get(key) if key is not None else None
+            kin = self._groups.get(job.tenant, key) if key is not None else None
             told = kin.durations(at) if kin is not None else _NO_DURATIONS
             values.extend(told[n] for n in _KIN_DURATIONS_AT)
         values.extend(durations[n] - level for n in _RELATIVE_AT)
         values.extend((series[0] - level, series[3] - level, self._code("kind", kind_of(job.workload))))
         return Row(array("d", values), level, at)
-
-    def _group(self, key: Key) -> Group:
-        group = self._groups.get(key)
-        if group is None:
-            if len(self._groups) >= GROUPS_MAX:
-                del self._groups[next(iter(self._groups))]
-            group = self._groups[key] = Group()
-        return group
 
     def _code(self, column: str, value: object) -> float:
         """Return a number for a word, by the order of first appearance; NaN for none, one number for all that come too late."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log
 from typing import Final
 
 from schedmate.services.history_estimator.jobs import Job
+from schedmate.services.history_estimator.kept import Kept, Key
 from schedmate.services.history_estimator.published import known_data
 from schedmate.services.history_estimator.work import steps_of
 
 TIMES_MAX: Final = 50
 SHOWN: Final = 20
 KEYS_MAX: Final = 200_000
-Key = tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -30,15 +30,13 @@ class KinSteps:
     """Step times by kin; of each tenant its own."""
 
     def __init__(self) -> None:
-        self._times: OrderedDict[Key, _Times] = OrderedDict()
+        self._times = Kept(_Times, KEYS_MAX)
 
     def learn(self, job: Job, log_s: float, steps: float | None) -> None:
         """A job has ended after so long (logarithm of seconds), and so many steps; what it states where that is None."""
         done = steps or steps_of(job.workload)
         for key in _keys(job) if done else ():
-            if key not in self._times and len(self._times) >= KEYS_MAX:
-                self._times.popitem(last=False)
-            times = self._times.setdefault(key, _Times())
+            times = self._times.at(job.tenant, key)
             times.logs.append(log_s - log(done or 1.0))
             times.jobs.append(job.id)
 
@@ -46,7 +44,7 @@ class KinSteps:
         """Return the logarithms of the run times that the stated steps take at its kin's step times, and the kin, newest first."""
         steps = steps_of(job.workload)
         for key in _keys(job) if steps else ():
-            times = self._times.get(key)
+            times = self._times.get(job.tenant, key)
             if times is not None:
                 return [one + log(steps or 1.0) for one in times.logs], tuple(reversed(times.jobs))
         return None

@@ -8,7 +8,7 @@ All of it is the tenant's own.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -16,6 +16,7 @@ from typing import Final
 from schedmate.schemas.events import EstimateBasis
 from schedmate.services.history_estimator.groups import median
 from schedmate.services.history_estimator.jobs import Job, plain_name
+from schedmate.services.history_estimator.kept import Kept, Key
 from schedmate.services.history_estimator.kin_steps import KinSteps
 from schedmate.services.history_estimator.paces import Clusters
 from schedmate.services.history_estimator.told import Told, of_logs
@@ -25,7 +26,6 @@ KIN, KIND = "kin", "kind"
 """The two ways, the nearer one first."""
 NAMES_MAX: Final = 200_000
 RUNS_MAX: Final = 10
-Key = tuple[str, ...]
 
 
 class Stated:
@@ -34,19 +34,23 @@ class Stated:
     def __init__(self, clusters: Clusters) -> None:
         self._kin_steps = KinSteps()
         self._clusters = clusters
-        self._departures: OrderedDict[Key, deque[float]] = OrderedDict()
+        self._departures: Kept[deque[float]] = Kept(lambda: deque(maxlen=RUNS_MAX), NAMES_MAX)
 
     def learn(self, job: Job, log_s: float, steps: float | None) -> None:
         """A job has ended after so long (logarithm of seconds), and so many steps; `clusters` learns of it after this."""
         key = _name_key(job)
-        for way, told in self._plain(job) if key is not None else ():
-            self._departed((*key, way) if key is not None else (), log_s - told.middle)
+        if key is not None:
+            for way, told in self._plain(job):
+                self._departures.at(job.tenant, (*key, way)).append(log_s - told.middle)
         self._kin_steps.learn(job, log_s, steps)
 
     def told(self, job: Job) -> dict[str, Told]:
         """Return what each way says of a job, of those that can."""
         key = _name_key(job)
-        return {way: self._moved(told, (*key, way)) if key is not None else told for way, told in self._plain(job)}
+        return {
+            way: told if key is None else self._moved(told, self._departures.get(job.tenant, (*key, way)))
+            for way, told in self._plain(job)
+        }
 
     def _plain(self, job: Job) -> Iterator[tuple[str, Told]]:
         told = self._kin_steps.told(job)
@@ -56,16 +60,7 @@ class Stated:
         if logs is not None:
             yield KIND, replace(of_logs(EstimateBasis.STEPS, logs, ()), judged=KIND)
 
-    def _departed(self, key: Key, by: float) -> None:
-        known = self._departures.get(key)
-        if known is None:
-            if len(self._departures) >= NAMES_MAX:
-                self._departures.popitem(last=False)
-            known = self._departures[key] = deque(maxlen=RUNS_MAX)
-        known.append(by)
-
-    def _moved(self, told: Told, key: Key) -> Told:
-        known = self._departures.get(key)
+    def _moved(self, told: Told, known: deque[float] | None) -> Told:
         if known is None:
             return told
         by = median(sorted(known)) * len(known) / (len(known) + 1.0)
@@ -73,8 +68,8 @@ class Stated:
 
 
 def _name_key(job: Job) -> Key | None:
-    """Return what jobs of one program have in common, None where the job does not say."""
+    """Return what jobs of one program of a tenant have in common, None where the job does not say."""
     kind = kind_of(job.workload)
     if job.user is None or job.name is None or kind is None:
         return None
-    return (job.tenant, job.user, plain_name(job.name), kind)
+    return (job.user, plain_name(job.name), kind)
